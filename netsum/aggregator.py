@@ -9,6 +9,7 @@ As a process of its own, ``python -m netsum.aggregator``, it is the leaf that ra
 import argparse
 import contextlib
 import json
+import logging
 import queue
 import selectors
 import socket
@@ -33,6 +34,8 @@ from netsum_common.rings import is_trusted
 from sim.switch.serve import ServeError, ServeOptions, check
 from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.children import Child, TestbedError, ending_in_order, uninterrupted
+
+log = logging.getLogger(__name__)
 
 DEVICE_ID: Final = 1
 HOST_PORT: Final = 0  # The only port of its switch.
@@ -59,9 +62,10 @@ class Agent(Closing):
     `controller`: "HOST:PORT" or "unix:PATH". `name`, `ip`: the host's name, and the address at which workers reach it.
     `p4runtime`: where its switch takes table entries: "HOST:PORT" or "unix:PATH", which the controller must reach.
     `udp_port`: where its switch takes contributions; 0 lets the system choose. `allow_remote`: whether `p4runtime` may be an
-    address that other machines reach without TLS. `leaf`: whether it adds for the ranks of this host alone; its switch is
-    started before it registers. `interface`: the network interface, which has the address `ip`, at which the switch runs in
-    the kernel; empty: it is the embedded one.
+    address that other machines reach without TLS. `leaf`: whether it adds below another switch, for workers with addresses in
+    the network `workers`, or if that is empty for the ranks of this host; its switch is started before it registers.
+    `interface`: the network interface, which has the address `ip`, at which the switch runs in the kernel; empty: it is the
+    embedded one.
     """
 
     def __init__(
@@ -76,12 +80,13 @@ class Agent(Closing):
         tls: TlsFiles | None = None,
         allow_remote: bool = False,
         leaf: bool = False,
+        workers: str = "",
         interface: str = "",
     ) -> None:
         self._interface = interface
         self._held: socket.socket | None = None
         self._controller = controller
-        self._offer = jobs_pb2.Offer(name=name, ip=ip, leaf=leaf)
+        self._offer = jobs_pb2.Offer(name=name, ip=ip, leaf=leaf, workers=workers)
         tls = tls or TlsFiles()
         self._switch_tls = TlsFiles() if p4runtime.startswith("unix:") or not tls.cert else tls
         self._p4runtime = p4runtime
@@ -116,6 +121,9 @@ class Agent(Closing):
     def serve(self, registered: Callable[[], None] = lambda: None) -> None:
         """Serve until `close`. After a connection that broke, it registers again, with the switch that it runs.
 
+        A switch that ends is started again where it was, unless it is for the ranks of this host; the controller connects to it
+        as to any switch that was restarted.
+
         Raises AggregatorError if the controller does not answer at first, or refuses; or the switch could not be started here.
         """
         try:
@@ -136,6 +144,8 @@ class Agent(Closing):
             raise AggregatorError(f"the switch cannot be started on this host: {error}") from None
         if self._offer.leaf:
             self._offer.running.CopyFrom(self._started())
+        if self._offer.workers or not self._offer.leaf:
+            threading.Thread(target=self._keep_switch, name="netsum-keep-switch", daemon=True).start()
         known = False
         while not self._closing.is_set():
             try:
@@ -154,6 +164,15 @@ class Agent(Closing):
                 if not (known and error.code() in _BROKEN):
                     raise self._refusal(error) from None
             self._closing.wait(RETRY_S)
+
+    def _keep_switch(self) -> None:
+        """Start the switch again whenever it has ended."""
+        while not self._closing.wait(RETRY_S):
+            ended = self._switch
+            if ended is not None and not ended.running and not self._closing.is_set():
+                log.warning("%s; it is started again", ended.how_it_ended())
+                if failure := self._started().failure:
+                    log.warning("the switch cannot be started: %s", failure)
 
     def _hold_port(self) -> None:
         """Keep the UDP port from others, unread: the host's stack answers no packet that the switch leaves to it.
@@ -208,10 +227,13 @@ class Agent(Closing):
         except TestbedError as error:
             return jobs_pb2.Started(failure=" ".join(str(error).split())[:MAX_FAILURE])
         listening = json.loads(line)
+        self._p4runtime = listening["p4runtime"]  # A later start has the same addresses.
+        if not self._interface:
+            self._udp_port = listening["ports"][str(HOST_PORT)][1]
         return jobs_pb2.Started(
-            p4runtime=listening["p4runtime"],
+            p4runtime=self._p4runtime,
             device_id=DEVICE_ID,
-            udp_port=UDP_PORT if self._interface else listening["ports"][str(HOST_PORT)][1],
+            udp_port=UDP_PORT if self._interface else self._udp_port,
             tls=bool(self._switch_tls),
             mac=interface_addresses()[self._interface][1] if self._interface else "",
         )

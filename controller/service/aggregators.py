@@ -2,7 +2,8 @@
 
 An agent on the host registers with the controller and keeps a stream to it. The controller has it start the embedded switch
 when the first job needs one, and then treats it as a switch with one port, which all workers reach by their network's own ways.
-A leaf is one that ranks start on their own host (`leaves`): its switch runs when its agent registers, and adds for them alone.
+A leaf's switch runs when its agent registers, and adds below another one: for the workers of a network that its agent names, or
+for ranks of its host alone, which have started it (`leaves`).
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from controller.addresses import ipv4_int, mac_int
+from controller.addresses import ipv4_int, ipv4_prefix, mac_int
 from controller.service.jobs import Kind, RefusalError
 from controller.service.network import Network, SwitchSite
 from controller.service.requests import check_name, check_udp_port
@@ -45,7 +46,8 @@ class AggregatorHost:
     outbox: asyncio.Queue[ToAggregator | RefusalError | None] = field(default_factory=asyncio.Queue)
     state: HostState = HostState.REGISTERED
     udp_port: int = 0  # Where its switch takes contributions; 0 until it runs.
-    leaf: bool = False  # Whether it adds for the ranks of jobs on its own host.
+    leaf: bool = False  # Whether it adds below a switch or another host.
+    workers: str = ""  # With `leaf`, the network of the workers that it adds for; empty: the ranks of jobs on its own host.
     p4runtime: str = ""  # Where its switch takes table entries, once it runs.
     device_id: int = 0
     tls: bool = False  # Whether it speaks TLS there.
@@ -86,9 +88,13 @@ class Aggregators:
             )
         try:
             ipv4_int(offer.ip)
+            if offer.workers:
+                ipv4_prefix(offer.workers)
         except ValueError as error:
             raise RefusalError(Kind.WRONG, f"aggregator {offer.name}: {error}") from None
-        host = self.hosts[offer.name] = AggregatorHost(offer.name, offer.ip, leaf=offer.leaf)
+        host = self.hosts[offer.name] = AggregatorHost(
+            offer.name, offer.ip, leaf=offer.leaf, workers=offer.workers
+        )
         log.info("aggregator registered: workers reach it at %s", host.ip, extra={"host": host.name})
         self.on_changed()
         return host

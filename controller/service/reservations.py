@@ -93,11 +93,12 @@ class Reservations:
         """
         try:
             return self._trees.reserve_on_host(job.record, self._switches.ready)
-        except JobRefusedError:
+        except JobRefusedError as none:
+            why = str(none)
             coming = self._aggregators.start_one()
         if coming:
             raise SlotsComingError(f"{refusal}; {coming}") from None
-        failures = self._aggregators.failures
+        failures = self._aggregators.failures or (why if self._aggregators.hosts else "")
         if job.record.on_host and not failures:
             failures = "no aggregator has registered, or none has room"
         raise JobRefusedError(f"{refusal}; {failures}" if failures else str(refusal)) from None

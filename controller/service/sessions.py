@@ -21,6 +21,7 @@ _OF_A_HOST = (
     "name",
     "ip",
     "leaf",
+    "workers",
     "p4runtime",
     "device_id",
     "udp_port",
@@ -62,12 +63,19 @@ class Sessions:
     def register(self, offer: jobs_pb2.Offer) -> AggregatorHost:
         """Take in a host whose agent can start a switch, or has; raises as `Aggregators.register`."""
         aggregators = self._registry.aggregators
-        if offer.leaf and offer.name not in {
-            worker.leaf
-            for job in self._registry.jobs.values()
-            for worker in job.record.workers.values()
-            if worker.ip == offer.ip
-        }:
+        if offer.workers and not (offer.leaf and offer.HasField("running")):
+            raise RefusalError(Kind.WRONG, f"aggregator {offer.name} names workers, and is no leaf that runs")
+        if (
+            offer.leaf
+            and not offer.workers
+            and offer.name
+            not in {
+                worker.leaf
+                for job in self._registry.jobs.values()
+                for worker in job.record.workers.values()
+                if worker.ip == offer.ip
+            }
+        ):
             raise RefusalError(Kind.WRONG, f"no job has ranks at {offer.ip} that could share {offer.name}")
         host = aggregators.register(offer)
         if offer.HasField("running") and host.name not in self._links:
@@ -96,6 +104,7 @@ class Sessions:
             host.udp_port,
             self._registry.new_ledger(site.name),
             leaf=host.leaf,
+            workers=host.workers,
             at_interface=bool(host.mac),
         )
         link = self._add_link(site)

@@ -51,6 +51,7 @@ CREATE TABLE IF NOT EXISTS host (
   udp_port INTEGER NOT NULL, tls INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS in_kernel (name TEXT PRIMARY KEY REFERENCES host ON DELETE CASCADE, mac TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS adds_for (name TEXT PRIMARY KEY REFERENCES host ON DELETE CASCADE, workers TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS on_host (job TEXT PRIMARY KEY REFERENCES job ON DELETE CASCADE) STRICT;
 CREATE TABLE IF NOT EXISTS leaf (
   job TEXT NOT NULL REFERENCES job ON DELETE CASCADE, rank INTEGER NOT NULL, leaf TEXT NOT NULL, PRIMARY KEY (job, rank)
@@ -105,18 +106,22 @@ class Store(Closing):
             self._put_switch(name, mark=mark)
 
     def hosts(self) -> list[dict[str, Any]]:
-        """Return the switches that run on hosts: the columns of the tables `host` and `in_kernel`."""
+        """Return the switches that run on hosts: the columns of the tables `host`, `in_kernel` and `adds_for`."""
         with self._explained():
-            found = self._rows("SELECT * FROM host NATURAL LEFT JOIN in_kernel ORDER BY name")
-        return [{**row, "mac": row["mac"] or ""} for row in found]
+            found = self._rows(
+                "SELECT * FROM host NATURAL LEFT JOIN in_kernel NATURAL LEFT JOIN adds_for ORDER BY name"
+            )
+        return [{**row, "mac": row["mac"] or "", "workers": row["workers"] or ""} for row in found]
 
     def save_host(self, row: dict[str, Any]) -> None:
         """Remember a switch that runs on a host."""
         columns = {**row}
         mac = {"name": row["name"], "mac": columns.pop("mac", "")}
+        workers = {"name": row["name"], "workers": columns.pop("workers", "")}
         with self._transaction():
             self._insert("host", columns, conflict=["name"])
             self._insert("in_kernel", mac, conflict=["name"])
+            self._insert("adds_for", workers, conflict=["name"])
 
     def forget_host(self, name: str) -> None:
         """Remember a switch on a host no longer."""

@@ -6,6 +6,7 @@ Failures raise `JobRefusedError`; the message says what is wrong.
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
 from socket import inet_aton
 from typing import Final
 
@@ -13,7 +14,7 @@ from controller.errors import JobRefusedError
 from controller.jobs import LEAST_QUORUM_SLOTS, Job, Reservation, WorkerEndpoint, check_quorum
 from controller.ledger import JobLedger
 from controller.ledgers import Ledgers
-from controller.service.network import Network, SwitchSite
+from controller.service.network import HostSite, Network, SwitchSite
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.sizing import slots_for
 from controller.trees import Place, Tree, TreeSwitch, place_tree
@@ -36,6 +37,9 @@ class JobTrees:
         self._held = Ledgers(ledgers)
         self._aggregators: dict[str, TreeSwitch] = {}
         self._leaves: dict[str, TreeSwitch] = {}
+        self._workers_of: dict[
+            str, IPv4Network
+        ] = {}  # The workers' addresses of aggregators that are leaves.
         self._known = possible
         self._possible = possible and len(network.switches) > 1
         self._switches = {
@@ -60,14 +64,18 @@ class JobTrees:
         ledger: JobLedger,
         *,
         leaf: bool = False,
+        workers: str = "",
         at_interface: bool = False,
     ) -> None:
         """Let jobs be added on a host; its switch has one port, and workers send to its address and UDP port.
 
-        `leaf`: whether it adds for the ranks of jobs on its own host, below the switch that the host is on. `at_interface`:
-        whether it runs in the host's kernel.
+        `leaf`: whether it adds below the switch that the host is on, or below another aggregator: for workers with addresses
+        in the network `workers`, or if that is empty for the ranks of jobs on its own host. `at_interface`: whether it runs in
+        the host's kernel.
         """
         self.ledgers[site.name] = ledger
+        if workers:
+            self._workers_of[site.name] = IPv4Network(workers)
         known = self._leaves if leaf else self._aggregators
         known[site.name] = TreeSwitch(
             site.name, site.ip, site.mac, {}, udp_port, on_host=True, at_interface=at_interface
@@ -77,17 +85,38 @@ class JobTrees:
         """Forget a host."""
         self._aggregators.pop(name, None)
         self._leaves.pop(name, None)
+        self._workers_of.pop(name, None)
         del self.ledgers[name]
 
-    def leaves_of(self, record: JobRecord) -> set[str]:
-        """Return the names of the leaves on hosts that a job is to have: of each machine with several of its ranks.
+    def leaves_of(self, record: JobRecord, among: Collection[str] | None = None) -> set[str]:
+        """Return the names of the leaves on hosts that a job is to have: those that would add for several of its ranks.
 
-        None if all its ranks are on one machine, or a rank is missing, or it has to be added by one switch.
+        `among`: the switches it may have; None: any. There are no leaves if one would add for all its ranks, or a rank is
+        missing, or it has to be added by one switch.
         """
         if not self._known or record.quorum or len(record.workers) < record.world_size:
             return set()
-        ranks = Counter(worker.leaf for worker in record.workers.values() if worker.leaf)
-        return {leaf for leaf, count in ranks.items() if 1 < count < record.world_size}
+        ranks = Counter(self._leaf_of(record, worker, among) for worker in record.workers.values())
+        return {leaf for leaf, count in ranks.items() if leaf and 1 < count < record.world_size}
+
+    def _leaf_of(self, record: JobRecord, worker: WorkerRecord, among: Collection[str] | None) -> str:
+        """Return the leaf for a worker: an aggregator's for its address, else its machine's; empty: none."""
+        named = [
+            name
+            for name, workers in sorted(self._workers_of.items())
+            if IPv4Address(worker.ip) in workers and self._fits(self._leaves[name], record)
+        ]
+        return next((name for name in (*named, worker.leaf) if among is None or name in among), "")
+
+    def _fits(self, leaf: TreeSwitch, record: JobRecord) -> bool:
+        """Whether an aggregator can be a leaf of a job: it is on a host of the network, or below an aggregator of its kind.
+
+        One in the kernel and one that is a process do not know each other's MAC addresses.
+        """
+        root = self._aggregators.get(record.aggregator)
+        if root is not None:
+            return leaf.at_interface == root.at_interface
+        return record.on_host or not self._switches or self._network.host_of([leaf.ip]) is not None
 
     def leaves_held(self, record: JobRecord) -> set[str]:
         """Return the names of the leaves on hosts on which a job holds slots."""
@@ -120,10 +149,8 @@ class JobTrees:
 
     def most_workers(self, spread: bool) -> int:
         """Return how many workers a job can have."""
-        if not spread:
-            return MAX_CHILDREN
-        leaves = {host.switch for host in self._network.hosts.values()}
-        return min(MAX_WORLD_SIZE, MAX_CHILDREN * len(leaves))
+        adding = len({host.switch for host in self._network.hosts.values()}) if spread else 1
+        return min(MAX_WORLD_SIZE, MAX_CHILDREN * (adding + len(self._workers_of)))
 
     def place(self, record: JobRecord, usable: Collection[str] = ()) -> Tree:
         """Return a job's tree, whose workers are all known: the one that it has, or the best one now.
@@ -137,23 +164,39 @@ class JobTrees:
         places = []
         allowed = record.slots_on.keys() or usable or known.keys() | self._leaves.keys()
         switches = {name: switch for name, switch in known.items() if name in allowed}
-        leaves = self.leaves_of(record) & self._leaves.keys() & set(allowed)
+        leaves = self.leaves_of(record, allowed) & self._leaves.keys()
         for rank in sorted(record.workers):
             worker = record.workers[rank]
             if not host and worker.host not in hosts:
                 raise JobRefusedError(f"host {worker.host} of worker {rank} is no longer in the network")
-            above = host or (hosts[worker.host].switch if record.spread else record.switch)
-            if worker.leaf in leaves and above in switches:
-                # As the switch above sees it the leaf is a process on the host, like a worker.
-                leaf = self._leaves[worker.leaf]
-                mac = _mac_of(known[above], worker) if host else worker.mac
+            leaf = self._leaves.get(self._leaf_of(record, worker, leaves))
+            site = None if host else (leaf and self._network.host_of([leaf.ip])) or hosts[worker.host]
+            above = host or (site.switch if site and record.spread else record.switch)
+            if leaf and above in switches:
+                # As the switch above sees it the leaf is on a host, like a worker.
+                port, mac = self._port_and_mac(leaf, known[above], site, worker)
                 switches[leaf.name] = replace(leaf, mac=mac, links={above: HOST_PORT})
-                links = {**switches[above].links, leaf.name: HOST_PORT if host else worker.port}
+                links = {**switches[above].links, leaf.name: port}
                 switches[above] = replace(switches[above], links=links)
                 places.append(_on_port(leaf, worker))
             else:
                 places.append(_on_port(known[above], worker) if host else Place(above, worker.endpoint))
         return place_tree(switches, places, self._held.load, host or record.switch)
+
+    def _port_and_mac(
+        self, leaf: TreeSwitch, above: TreeSwitch, site: HostSite | None, worker: WorkerRecord
+    ) -> tuple[int, str]:
+        """Return where the switch above has a leaf: at the host `site`, or if that switch is on a host, at its only port."""
+        if site is not None:
+            port = self._network.port_to(above.name, site)
+            if port is None:
+                raise JobRefusedError(
+                    f"{leaf.name} on host {site.name} cannot be reached from switch {above.name}"
+                )
+            return port, site.mac
+        if leaf.at_interface or leaf.name in self._workers_of:
+            return HOST_PORT, leaf.mac
+        return HOST_PORT, _mac_of(above, worker)
 
     def reserve(
         self, record: JobRecord, ready: Collection[str], slots: int | None = None

@@ -52,6 +52,13 @@ def serve(
     interface: Annotated[
         str, typer.Option(metavar="NAME", help="With XDP: the network interface that leads to the workers.")
     ] = "",
+    workers: Annotated[
+        str,
+        typer.Option(
+            metavar="NETWORK",
+            help="Add for workers of this network alone (10.0.1.0/24), below a switch or another aggregator.",
+        ),
+    ] = "",
     allow_remote: Annotated[
         bool,
         typer.Option("--allow-remote", help="Take table entries on an address that other machines reach."),
@@ -105,6 +112,8 @@ def serve(
             udp_port=udp_port,
             tls=TlsFiles.from_environment(),
             allow_remote=allow_remote,
+            leaf=bool(workers),
+            workers=workers,
             interface=interface,
         ) as agent,
     ):

@@ -12,7 +12,7 @@ from controller.errors import ServiceError, StoreError
 from controller.service.store import Store
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.job_api.jobs_pb2 import FromAggregator, Offer, Started
-from host_agent.joining import JoinError, NoSlotsError
+from host_agent.joining import JoinError, NoSlotsError, Seat
 from tests.controller.service_harness import DEADLINE_S, Bench, FakeSession, FakeSwitch, until
 
 SLOTS = 1024
@@ -21,14 +21,21 @@ SLOTS = 1024
 class ScriptedAgent:
     """An agent of a host whose switch only records what is written."""
 
-    def __init__(self, bench: Bench, name: str = "agg", ip: str = "127.0.2.77") -> None:
-        self.switch = FakeSwitch()
+    def __init__(
+        self, bench: Bench, name: str = "agg", ip: str = "127.0.2.77", workers: str = "", mac: str = ""
+    ) -> None:
         self.address = f"fake-{name}:1"
+        self.switch = FakeSwitch()
         FakeSession.switches = {**FakeSession.switches, self.address: self.switch}
+        running = Started(p4runtime=self.address, device_id=1, udp_port=28275, mac=mac) if workers else None
+        self._offer = Offer(name=name, ip=ip, leaf=bool(workers), workers=workers, running=running)
+        self.register(bench)
+
+    def register(self, bench: Bench) -> None:
         self._outgoing: queue.SimpleQueue[FromAggregator | None] = queue.SimpleQueue()
         self._channel = grpc.insecure_channel(bench.address)
         stub = jobs_pb2_grpc.AggregatorsStub(self._channel)  # type: ignore[no-untyped-call]
-        self._say(offer=Offer(name=name, ip=ip))
+        self._say(offer=self._offer)
         self._messages = stub.Register(iter(self._outgoing.get, None), timeout=DEADLINE_S)
 
     def hears(self) -> str:
@@ -43,6 +50,7 @@ class ScriptedAgent:
             p4runtime=self.address, device_id=device_id, udp_port=28275, failure=failure, mac=mac
         )
         self._say(started=started)
+        self._offer.running.CopyFrom(started)
 
     def leave(self) -> None:
         self._outgoing.put(None)
@@ -129,6 +137,114 @@ def test_a_job_that_asks_for_a_host_stays_there(bench: Bench) -> None:
     assert (view.on_host, view.moves, view.restarts) == (True, 0, 0)
     assert agent.switch.address == ("127.0.2.77", "02:00:00:00:00:99")
     seat.close()
+
+
+RACK = "127.0.2.0/30"  # Of four workers 0, 1 and 2.
+
+
+def leaf_of(bench: Bench, *, ip: str = "127.0.2.78", workers: str = RACK, mac: str = "") -> ScriptedAgent:
+    agent = ScriptedAgent(bench, "rack", ip, workers, mac)
+    assert agent.hears() == "registered"
+    until(lambda: bench.operator.switch("rack").state == jobs_pb2.READY)
+    return agent
+
+
+def trained(bench: Bench, workers: int, root: ScriptedAgent, mac: str = "") -> list[Seat]:
+    bench.operator.create_job("train", workers, on_host=True, if_full="queue")
+    root.starts(mac=mac)
+    return bench.join_all("train", workers)
+
+
+def tree_of(bench: Bench) -> list[tuple[str, str, list[int]]]:
+    return [(each.name, each.parent, list(each.ranks)) for each in bench.operator.job("train").tree]
+
+
+@pytest.mark.parametrize(
+    "macs", [("", ""), ("02:00:00:00:00:77", "02:00:00:00:00:78")], ids=["process", "kernel"]
+)
+def test_an_aggregator_is_a_leaf_below_another(bench: Bench, macs: tuple[str, str]) -> None:
+    """It adds for the workers that it names, also after a restart of the controller; when it goes, the root adds for all."""
+    bench.serve(recovery_s=DEADLINE_S).ready()
+    root, leaf = agent_of(bench), leaf_of(bench, mac=macs[1])
+    seats = trained(bench, 4, root, macs[0])
+    assert tree_of(bench) == [("agg", "", [3]), ("rack", "agg", [0, 1, 2])]
+    assert [seat.admission.switch[0] for seat in seats] == ["127.0.2.78"] * 3 + ["127.0.2.77"]
+    assert [len(seat.admission.path) for seat in seats] == [2, 2, 2, 1]
+    above, below = root.switch.jobs[1], leaf.switch.jobs[1]
+    child = above.workers[1]
+    assert (child.ip, child.port, child.is_switch) == ("127.0.2.78", 0, True)
+    assert child.mac == (macs[1] or "02:00:7f:00:02:4e")
+    assert below.parent is not None
+    assert (below.parent.ip, below.parent.mac) == ("127.0.2.77", macs[0] or "02:00:7f:00:02:4d")
+    bench.serve(recovery_s=DEADLINE_S).ready()
+    until(lambda: all(each.state == jobs_pb2.SEATED for each in bench.operator.job("train").workers))
+    assert len(tree_of(bench)) == 2
+    assert bench.operator.job("train").restarts == 0
+    for agent in (root, leaf):
+        agent.register(bench)
+        assert agent.hears() == "registered"
+    leaf.leave()
+    assert {seat.restarted(DEADLINE_S).switch[0] for seat in seats} == {"127.0.2.77"}
+    assert len(root.switch.jobs[1].workers) == 4
+    leaf = leaf_of(bench, mac=macs[1])
+    assert {seat.admission.switch[0] for seat in seats} == {"127.0.2.77"}
+    bench.operator.restart_job("train")
+    assert [seat.restarted(DEADLINE_S).switch[0] for seat in seats] == ["127.0.2.78"] * 3 + ["127.0.2.77"]
+    leaf.leave()
+
+
+def test_an_aggregator_is_a_leaf_below_a_switch(bench: Bench) -> None:
+    bench.serve().ready()
+    leaf = leaf_of(bench, ip="127.0.2.4")
+    seats = bench.join_all("train", 4)
+    assert tree_of(bench) == [("s1", "", [3]), ("rack", "s1", [0, 1, 2])]
+    (job,) = bench.switch.jobs.values()
+    assert [(child.ip, child.port, child.mac) for child in job.workers][1] == (
+        "127.0.2.4",
+        4,
+        "02:00:00:00:00:04",
+    )
+    (below,) = leaf.switch.jobs.values()
+    assert [child.port for child in below.workers] == [0, 0, 0]
+    assert {seat.admission.switch[0] for seat in seats} == {"127.0.2.4", "127.0.2.254"}
+
+
+@pytest.mark.parametrize(
+    ("mac", "rack", "workers"),
+    [("02:00:00:00:00:78", RACK, 4), ("", "127.0.2.4/30", 4), ("", RACK, 3)],
+    ids=["in the kernel below a process", "for one worker", "for all workers"],
+)
+def test_an_aggregator_is_no_leaf(bench: Bench, mac: str, rack: str, workers: int) -> None:
+    bench.serve().ready()
+    root = agent_of(bench)
+    leaf = leaf_of(bench, workers=rack, mac=mac)
+    assert {seat.admission.switch[0] for seat in trained(bench, workers, root)} == {"127.0.2.77"}
+    assert not leaf.switch.jobs
+
+
+def test_a_leaf_that_no_switch_is_above_is_no_part_of_a_job(bench: Bench) -> None:
+    bench.serve().ready()
+    leaf = leaf_of(bench)
+    assert {seat.admission.switch[0] for seat in bench.join_all("train", 4)} == {"127.0.2.254"}
+    assert not leaf.switch.jobs
+
+
+def test_with_leaves_a_job_has_more_workers_than_one_aggregator_takes(bench: Bench) -> None:
+    bench.serve().ready()
+    root = agent_of(bench)
+    with pytest.raises(ServiceError, match="a job has 1 to 32 workers, not 40"):
+        bench.operator.create_job("large", 40, on_host=True, if_full="queue")
+    leaf = leaf_of(bench)
+    bench.operator.create_job("large", 40, on_host=True, if_full="queue")
+    root.starts()
+    leaf.leave()
+
+
+@pytest.mark.parametrize("workers", ["127.0.9.1/24", "somewhere"])
+def test_the_workers_of_a_leaf_are_checked(bench: Bench, workers: str) -> None:
+    bench.serve().ready()
+    with pytest.raises(grpc.RpcError, match="aggregator rack: expected an IPv4 network such as 10.0.1.0/24"):
+        ScriptedAgent(bench, "rack", workers=workers).hears()
 
 
 def test_a_kernel_sends_only_to_mac_addresses_that_are_known(bench: Bench) -> None:

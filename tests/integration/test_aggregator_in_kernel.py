@@ -1,10 +1,14 @@
 """An aggregator in a host's kernel: agent, controller and workers as processes, on hosts that a bridge joins."""
 
 import json
+import os
+import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,7 @@ from host_agent.job_api import jobs_pb2
 from netsum.programs import compiled_program
 from tests.controller.service_harness import DEADLINE_S, ServiceThread, service_on, until
 from tests.dataplane.dataplane import xdp
+from tests.integration.testbed_faults import LOADS, steady_job
 from topologies.namespaces import (
     add_cable,
     add_namespace,
@@ -28,11 +33,13 @@ from topologies.namespaces import (
     run,
 )
 from topologies.runs import new_run_id
+from topologies.shaping import loss_commands
 
 lacking = missing_for_namespaces() or xdp.why_not()
 pytestmark = [pytest.mark.root, pytest.mark.skipif(lacking is not None, reason=str(lacking))]
 
 WORKERS, STEPS = 4, 20
+HOSTS = [f"w{n}" for n in range(WORKERS)]
 WORKER = """
 import sys
 import numpy as np
@@ -52,12 +59,13 @@ with join(address, job="train", rank=rank, world_size=size, timeout_s=400) as se
 
 
 class Site:
-    """Hosts w1 to w4 and `agg`, each a namespace with an interface eth0, on a bridge; no switch is there."""
+    """Hosts w0 to w3, `agg` and `rack`, each a namespace with an interface eth0, on a bridge; no switch is there."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         delete_leftovers()
         self.folder, self._stack, run_id = folder, stack, new_run_id()
-        names = ["bridge", "agg", *(f"w{n}" for n in range(WORKERS))]
+        self.load = LOADS["xdp"]
+        names = ["bridge", "agg", *(f"w{n}" for n in range(WORKERS)), "rack"]
         self.spaces = {name: namespace_name(run_id, name) for name in names}
         stack.callback(delete_namespaces, list(self.spaces.values()))
         for space in self.spaces.values():
@@ -69,13 +77,18 @@ class Site:
             add_cable(self.spaces[name], "eth0", bridge, name)
             run("ip", "-n", self.spaces[name], "address", "add", f"10.77.0.{number}/24", "dev", "eth0")
             run("ip", "-n", bridge, "link", "set", name, "master", "br0")
-        run(*inside(bridge), "ethtool", "-K", "agg", "gro", "on")  # It takes what XDP sends.
-        self.address = f"unix:{folder}/api.sock"
+        for name in ("agg", "rack"):
+            run(*inside(bridge), "ethtool", "-K", name, "gro", "on")  # It takes what XDP sends.
+        self.controller_address = f"unix:{folder}/api.sock"
+
+    def inside(self, node: str) -> tuple[str, ...]:
+        """Return what to write before a command that runs on a host, in the mount namespace of all others."""
+        return ("nsenter", f"--net=/run/netns/{self.spaces[node]}")
 
     def process(self, host: str, *words: str) -> "subprocess.Popen[str]":
-        """Start a process on a host, in the mount namespace of all others."""
+        """Start a process on a host."""
         started = subprocess.Popen(
-            ["nsenter", f"--net=/run/netns/{self.spaces[host]}", sys.executable, *words],
+            [*self.inside(host), sys.executable, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -84,27 +97,23 @@ class Site:
         self._stack.callback(started.kill)
         return started
 
-    def agent(self) -> "subprocess.Popen[str]":
-        """Start the aggregator's agent, and wait until it has registered."""
-        words = (
-            "-c",
-            "from netsum.cli import main; main()",
-            "aggregator",
-            "serve",
-            "--controller",
-            self.address,
-            "--name",
-            "agg",
-        )
-        agent = self.process("agg", *words, "--engine", "xdp", "--interface", "eth0")
+    def agent(self, host: str = "agg", *options: str) -> "subprocess.Popen[str]":
+        """Start an aggregator's agent, and wait until it has registered."""
+        words = ("-c", "from netsum.cli import main; main()", "aggregator", "serve", "--name", host)
+        at = ("--controller", self.controller_address, "--engine", "xdp", "--interface", "eth0")
+        agent = self.process(host, *words, *at, *options)
         assert agent.stdout is not None
-        assert "workers reach this host at 10.77.0.1" in agent.stdout.readline()
+        assert "workers reach this host at 10.77.0." in agent.stdout.readline()
         return agent
+
+    def rack(self) -> "subprocess.Popen[str]":
+        """Start the agent of the aggregator that adds for w0 and w1."""
+        return self.agent("rack", "--workers", "10.77.0.2/31")
 
     def workers(self, hosts: int, steps: int = STEPS) -> "list[subprocess.Popen[str]]":
         """Start the workers of a job, the same number on each of the first hosts."""
         on = [f"w{rank * hosts // WORKERS}" for rank in range(WORKERS)]
-        words = [(self.address, str(rank), str(WORKERS), str(steps)) for rank in range(WORKERS)]
+        words = [(self.controller_address, str(rank), str(WORKERS), str(steps)) for rank in range(WORKERS)]
         return [self.process(host, "-c", WORKER, *each) for host, each in zip(on, words, strict=True)]
 
     def options(self) -> ServiceOptions:
@@ -114,7 +123,7 @@ class Site:
             program=program.json,
             p4info=program.p4info,
             state=self.folder / "state.sqlite3",
-            listen=(self.address,),
+            listen=(self.controller_address,),
             registry=RegistryOptions(recovery_s=DEADLINE_S, start_s=DEADLINE_S, leaf_s=DEADLINE_S),
         )
 
@@ -151,6 +160,39 @@ def test_sums_come_from_the_kernel(site: Site, service: ServiceThread, hosts: in
     assert programs[0]["xdp"]["mode"] == 1  # In the driver.
     with OperatorClient(service.address, timeout_s=DEADLINE_S) as operator:
         assert operator.switch("agg").ip == "10.77.0.1"
+
+
+def test_an_aggregator_in_the_kernel_is_a_leaf_below_another(site: Site, service: ServiceThread) -> None:
+    site.agent()
+    site.rack()
+    lines = last_lines(site.workers(4))
+    assert lines == ["('10.77.0.6', 28275) 2"] * 2 + ["('10.77.0.1', 28275) 1"] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("rack", [False, True], ids=["star", "tree"])
+def test_sums_under_loss(site: Site, service: ServiceThread, rack: bool) -> None:
+    """1 % of the packets are lost each way; every switch is killed, and its agent starts it again."""
+    agents = [site.agent(), *([site.rack()] if rack else [])]
+    attach, lose = loss_commands("eth0", 10_000)
+    for host in HOSTS:
+        for command in (attach, lose, lose.replace(" egress ", " ingress ")):
+            run(*site.inside(host), *shlex.split(command))
+    with steady_job(site, HOSTS) as job, OperatorClient(service.address, timeout_s=DEADLINE_S) as operator:
+        job.goes_on(20)
+        for agent in agents:
+            lives = [worker.count("restarted") for worker in job.workers]
+            (switch,) = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
+            os.kill(int(switch), signal.SIGKILL)
+            for worker, before in zip(job.workers, lives, strict=True):
+                until(partial(lambda one, n: one.count("restarted") > n, worker, before))
+            job.goes_on(20)
+        view = operator.job(job.name)
+        counters = [each.counters for each in view.tree] or [view.counters]
+        assert len(counters) == len(agents)
+        assert sum(each["duplicates_dropped"] + each["duplicates_answered"] for each in counters) > 0
+        job.finish()
 
 
 def test_the_host_still_speaks_with_others(site: Site, service: ServiceThread) -> None:

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -67,6 +67,20 @@ def wait_until(condition: Callable[[], object], what: Callable[[], str]) -> None
         time.sleep(0.02)
 
 
+class Hosts(Protocol):
+    """Where the workers of a `SteadyJob` run."""
+
+    load: Load
+    folder: Path
+
+    @property
+    def controller_address(self) -> str:
+        """Where they reach the controller."""
+
+    def inside(self, node: str) -> tuple[str, ...]:
+        """Return what to write before a command that runs on a host."""
+
+
 class Bed:
     """Four hosts on one switch, or on a tree of switches, with a controller, brought up by the command."""
 
@@ -84,6 +98,10 @@ class Bed:
     def testbed(self) -> RunningTestbed:
         """As it is described now."""
         return find_testbed(self.name)
+
+    @property
+    def controller_address(self) -> str:
+        return self.testbed.controller_address
 
     def netsum(self, *arguments: str) -> None:
         done = subprocess.run(
@@ -135,7 +153,7 @@ class Bed:
         )
 
     def client(self) -> OperatorClient:
-        return OperatorClient(self.testbed.controller_address, timeout_s=60.0)
+        return OperatorClient(self.controller_address, timeout_s=60.0)
 
     def adding(self, job: str) -> list[str]:
         """The switches that add for a job."""
@@ -204,7 +222,7 @@ class Worker:
 class SteadyJob:
     """Workers that add, round after round; see steady_worker.py."""
 
-    def __init__(self, bed: Bed, hosts: Sequence[str], timeout_s: float) -> None:
+    def __init__(self, bed: Hosts, hosts: Sequence[str], timeout_s: float) -> None:
         self.bed = bed
         self.name = f"steady-{uuid.uuid4().hex[:8]}"
         self.hosts = hosts
@@ -217,7 +235,7 @@ class SteadyJob:
                 [*bed.inside(host), *script, *words],
                 bed.folder / f"{self.name}-{rank}.log",
                 pipes=True,
-                environment={"NETSUM_CONTROLLER": bed.testbed.controller_address, "OMP_NUM_THREADS": "1"},
+                environment={"NETSUM_CONTROLLER": bed.controller_address, "OMP_NUM_THREADS": "1"},
             )
             self.workers.append(Worker(child))
 
@@ -261,7 +279,7 @@ class SteadyJob:
 
 
 @contextlib.contextmanager
-def steady_job(bed: Bed, hosts: Sequence[str], timeout_s: float = TIMEOUT_S) -> Iterator[SteadyJob]:
+def steady_job(bed: Hosts, hosts: Sequence[str], timeout_s: float = TIMEOUT_S) -> Iterator[SteadyJob]:
     job = SteadyJob(bed, hosts, timeout_s)
     try:
         job.goes_on(1)
