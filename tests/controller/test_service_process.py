@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pytest
@@ -24,16 +25,29 @@ from host_agent.job_api import jobs_pb2
 from host_agent.joining import Seat, join
 from host_agent.wire.constants import UDP_PORT
 from tests.controller.service_harness import DEADLINE_S, LANES, PROGRAM, until
+from topologies.hosts import Host
 from topologies.loopback import LoopbackTestbed
 
 WORKERS = 2
 VALUES = 10 * LANES
 
 
-class Process:
-    """The controller of a loopback testbed as a process."""
+class Switched(Protocol):
+    """A testbed, as far as its controller must know it."""
 
-    def __init__(self, testbed: LoopbackTestbed, folder: Path) -> None:
+    hosts: tuple[Host, ...]
+    p4runtime_address: str
+    switch_ip: str
+    switch_mac: str
+
+
+class Process:
+    """The controller of a testbed as a process; `program`: the options that name the program."""
+
+    def __init__(
+        self, testbed: Switched, folder: Path, program: Sequence[str] = ("--lanes", str(LANES))
+    ) -> None:
+        self.program = program
         self._log = folder / "controller.log"
         self.config = folder / "network.toml"
         self.address = f"unix:{folder}/api.sock"
@@ -52,7 +66,7 @@ class Process:
         read_end, write_end = os.pipe()
         with self._log.open("ab") as log:
             self._popen = subprocess.Popen(
-                self.command("--lanes", str(LANES), "--ready-fd", str(write_end)),
+                self.command("--ready-fd", str(write_end)),
                 stdout=log,
                 stderr=log,
                 pass_fds=(write_end,),
@@ -66,7 +80,7 @@ class Process:
     def command(self, *options: str) -> list[str]:
         run = "from netsum.cli import main; main()"
         serve = ["controller", "serve", "--config", str(self.config), "--listen", self.address]
-        return [sys.executable, "-P", "-c", run, *serve, *options]
+        return [sys.executable, "-P", "-c", run, *serve, *self.program, *options]
 
     def end(self, number: int) -> int:
         assert self._popen is not None
@@ -139,7 +153,7 @@ class Adders:
         self._threads.shutdown()
 
 
-def join_both(process: Process, testbed: LoopbackTestbed, job: str) -> list[Seat]:
+def join_both(process: Process, testbed: Switched, job: str) -> list[Seat]:
     with ThreadPoolExecutor(WORKERS) as threads:
         seats = [
             threads.submit(
@@ -234,9 +248,7 @@ def test_what_another_controller_wrote_is_removed_when_it_is_gone(
 
 
 def test_a_second_controller_on_the_same_state_says_so(controller_process: Process) -> None:
-    second = subprocess.run(
-        controller_process.command("--lanes", str(LANES)), capture_output=True, text=True, timeout=DEADLINE_S
-    )
+    second = subprocess.run(controller_process.command(), capture_output=True, text=True, timeout=DEADLINE_S)
     assert second.returncode == 1
     assert second.stderr.startswith("netsum: another controller (process ")
     assert second.stderr.count("\n") == 1

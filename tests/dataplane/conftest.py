@@ -25,6 +25,7 @@ ENGINES = {
     "tna-passes": ((translate.LANES * translate.PASSES["tna_passes"],), []),  # in more passes than one
     "tna-tree": ((translate.LANES,), []),  # for a switch in a tree
     "tofino-model": ((8, 32, 64, 256), [pytest.mark.slow]),
+    "tofino-model-tree": ((16,), [pytest.mark.slow]),
 }
 SMOKE = ("test_ping", "test_slot_reduction")
 TARGETS = {
@@ -69,11 +70,12 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
         switch = EmbeddedTarget(lanes, translate.files("tna_tree"), has_trees=True)
     elif engine == "tna-passes":
         switch = RecirculatingTarget(lanes, translate.files("tna_passes"), translate.RECIRCULATION_PORT)
-    elif engine == "tofino-model":
-        reason = asic_model.why_not(lanes)
+    elif engine.startswith("tofino-model"):
+        tree = engine.endswith("tree")
+        reason = asic_model.why_not(lanes, tree)
         if reason is not None:
             pytest.skip(reason)
-        switch = asic_model.AsicModelTarget(lanes)
+        switch = asic_model.AsicModelTarget.compiled(lanes, tree)
     else:
         reason = bmv2.why_not()
         if reason is not None:

@@ -38,20 +38,20 @@ Place = tuple[int, int, int]
 """Stage, memory of the stage, row."""
 
 
-def program_folder(lanes: int) -> Path:
+def program_folder(lanes: int, tree: bool = False) -> Path:
     """Name the folder with the compiled program."""
-    return BUILD / "tofino" / f"netsum_tofino_{lanes}"
+    return BUILD / "tofino" / f"netsum_tofino_{'tree_' if tree else ''}{lanes}"
 
 
-def why_not(lanes: int) -> str | None:
+def why_not(lanes: int, tree: bool = False) -> str | None:
     """Say what is missing for the ASIC model here."""
     harness = os.environ.get(HARNESS)
     if harness is None:
         return f"{HARNESS} does not name the ASIC model's tofino_test_harness (docs/tofino-log.md)"
     if shutil.which(harness) is None:
         return f"{HARNESS} names {harness}, which is no program"
-    if not (program_folder(lanes) / "pipe" / "tofino.bin").exists():
-        return f"the program for Tofino is not compiled: run `make p4-tofino` ({program_folder(lanes)})"
+    if not (program_folder(lanes, tree) / "pipe" / "tofino.bin").exists():
+        return f"the program for Tofino is not compiled: run `make p4-tofino` ({program_folder(lanes, tree)})"
     return None
 
 
@@ -125,16 +125,26 @@ class Harness:
 
 
 class AsicModelTarget:
-    """Tofino's ASIC model with the compiled program in it. The tests' ports are device ports 0 to 7, of pipe 0."""
+    """Tofino's ASIC model with a compiled program in it. The tests' ports are device ports 0 to 7, of pipe 0.
+
+    Parameters
+    ----------
+    lanes
+        How many a packet has.
+    binary, context
+        The program: what p4c calls ``tofino.bin`` and ``context.json``.
+    tree
+        Whether it is that of a switch in a tree.
+    """
 
     shortest_frame = 60
-    has_trees = False
     quorums_have_lanes = False
     cuts_copies = False
     sees_where_frames_end = False
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, binary: bytes, context: bytes, *, tree: bool = False) -> None:
         self.lanes = lanes
+        self.has_trees = tree
         rounds = 2 * (max(1, lanes // LANES_A_PASS) - 1)  # there and back
         self._until_done = "\n".join(["wait"] + [f"sleep {ROUND_S}\nwait"] * rounds)
         self._temporary = tempfile.TemporaryDirectory(prefix="netsum-asic-")
@@ -145,15 +155,22 @@ class AsicModelTarget:
         self._to_controller: list[Packet] = []
         self._harness = Harness(os.environ[HARNESS], self._folder)
         try:
-            self._load(lanes)
+            self._load(binary, context)
         except BaseException:
             self.close()
             raise
 
-    def _load(self, lanes: int) -> None:
-        pipe = program_folder(lanes) / "pipe"
+    @classmethod
+    def compiled(cls, lanes: int, tree: bool = False) -> "AsicModelTarget":
+        """Make one with a program of `make p4-tofino`."""
+        pipe = program_folder(lanes, tree) / "pipe"
+        return cls(lanes, (pipe / "tofino.bin").read_bytes(), (pipe / "context.json").read_bytes(), tree=tree)
+
+    def _load(self, binary: bytes, context: bytes) -> None:
+        (self._folder / "tofino.bin").write_bytes(binary)
+        (self._folder / "context.json").write_bytes(context)
         ports = [f"expect {port}" for port in (*range(PORTS), RECIRCULATION_PORT, CPU_DEVICE_PORT)]
-        self._harness.run([f"load {pipe / 'tofino.bin'}", f"load {pipe / 'context.json'}", *ports])
+        self._harness.run(["load tofino.bin", "load context.json", *ports])
         self._write(connect_cpu_port() + connect_recirculation_port())
 
     def close(self) -> None:
