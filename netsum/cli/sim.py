@@ -290,9 +290,14 @@ def _compute(read: Experiment, store: Store, executor: Executor) -> None:
     if swept.done > len(swept.failed):
         _report(store)
     if swept.left_out:
+        once = (
+            f"; {swept.equal_jobs:,} jobs are equal: one was run, and its sums stand for all"
+            if swept.equal_jobs
+            else ""
+        )
         print(
             f"packets: {swept.packets:,} on links, of which {swept.left_out:,} repeat and were left out "
-            f"({swept.left_out / swept.packets:.1%})"
+            f"({swept.left_out / swept.packets:.1%}){once}"
         )
     if swept.failed:
         raise CommandError(

@@ -174,7 +174,9 @@ def _bytes(value: Any) -> int:
 
 
 def median_step(events: Iterable[Event], called: Sequence[Communication]) -> Step:
-    """Return the profiled step whose computing takes the median; the first is not counted.
+    """Return the profiled step whose waits take the median; the first is not counted.
+
+    Its computing is scaled to the steps without the profiler (`nodes_of`), so its waits alone must be common.
 
     Raises RecordingError if steps communicate differently, or do not say when communications end.
     """
@@ -188,7 +190,7 @@ def median_step(events: Iterable[Event], called: Sequence[Communication]) -> Ste
     for start_ns, end_ns in of_profile:
         within = [each for each in ordered if start_ns <= each.start_ns < end_ns and each.name != MARK]
         steps.append(_step(start_ns, end_ns, within, len(called)))
-    steps.sort(key=lambda step: step.length_ns - step.waiting_ns)
+    steps.sort(key=lambda step: step.waiting_ns)
     return steps[len(steps) // 2]
 
 

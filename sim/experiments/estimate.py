@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from math import ceil, log2
 from typing import Final
 
+from sim.experiments.equal_jobs import equal_jobs
 from sim.experiments.experiment import Settings
 from sim.experiments.scenario import shape_of
 from sim.experiments.settings import FaultTable, JobTable
@@ -67,12 +68,15 @@ def estimate(settings: Settings) -> Estimate:
     switch_of = {one: other for pair in ends for one, other in (pair, pair[::-1]) if one in names}
     nodes = len(shape.hosts) + len(shape.switches)
     found = Estimate(seconds=_START_S + _NODE_S * nodes, memory_bytes=_START_BYTES + _NODE_BYTES * nodes)
-    for job in settings.job:
+    once = equal_jobs(settings)[1:]
+    for number, job in enumerate(settings.job):
         work = work_of(job)
         first = job.first_host - 1
         leaf_of = {place.name: switch_of[place.name] for place in shape.hosts[first : first + job.workers]}
         one = _of_netsum if job.contender == "netsum" else _of_peer
         of_job = one(settings, shape, job, work, leaf_of)
+        if number in once:  # An equal job is run in its place.
+            of_job = Estimate(of_job.packets)
         found = Estimate(
             found.packets + of_job.packets,
             found.run + of_job.run,

@@ -1,12 +1,14 @@
 """One point: its network, its run, and its results as rows."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from netsum_common.memory_used import total_bytes
 from sim.errors import SettingError, SimulationError
+from sim.experiments.equal_jobs import alone, copy_counters, equal_jobs
 from sim.experiments.estimate import estimate
 from sim.experiments.experiment import HEADERS_BYTES, Point
 from sim.experiments.limits import Limit, limits_of
@@ -37,6 +39,7 @@ class PointResult:
     limits: dict[str, list[Limit]] = field(default_factory=dict)  # For each job, what could have limited it.
     events: int = 0
     left_out: int = 0  # Of the packets on links, those that fast-forward has left out.
+    equal_jobs: int = 0  # Jobs of which one was run.
 
 
 class Watch:
@@ -70,12 +73,14 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
             f"a run of these jobs needs about {needed / 1e9:,.0f} GB of memory, and this machine has {there / 1e9:,.0f} GB: "
             "expected smaller arrays, or simulated_lanes = 64 with 256 lanes"
         )
+    equal = equal_jobs(point.settings) if watch is None else ()
     scenario = build(point, programs)
     if point.settings.run.fast_forward:
         scenario.network.forward = FastForward(scenario.network)
     jobs: list[NetsumJob | PeerJob] = []
     for number, job in enumerate(point.settings.job):
-        jobs.append(_kind_of(job)(point, number, scenario, work_of(job)))
+        if number not in equal:
+            jobs.append(_kind_of(job)(point, number, scenario, work_of(job)))
     for at, event in enumerate(point.settings.event):
         if event.action.endswith("-worker"):
             _schedule_worker_event(point, scenario, jobs, at)
@@ -95,14 +100,12 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
         _start_series(scenario, point.settings.run.series, series)
     if watch is not None:
         watch.begin(scenario, jobs)
-    try:
-        scenario.network.run(limit_ns=point.settings.run.limit)
-    except NetworkError as error:
-        raise PointFailedError(str(error)) from None
-    scenario.network.trace.take()
-    forward = scenario.network.forward
-    left_out = 0 if forward is None else forward.skipped_events
-    result = PointResult([], series, events=scenario.network.events_run, left_out=left_out)
+    left_out = _run(point, scenario)
+    if equal:
+        left_out += _run_once(point, equal, programs, scenario, jobs)
+    result = PointResult(
+        [], series, events=scenario.network.events_run, left_out=left_out, equal_jobs=len(equal)
+    )
     for run, settings in zip(jobs, point.settings.job, strict=True):
         begun = run.iteration_ns[0]
         span = int(begun[begun >= 0].min(initial=0)), int(max(run.ended_ns.max(), run.iteration_ns.max()))
@@ -110,6 +113,36 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
         result.limits[settings.name] = limits
         result.rows += _rows(point, scenario, settings, run, work_of(settings), limits)
     return result
+
+
+def _run(point: Point, scenario: Scenario) -> int:
+    """Run a network until all its jobs are done; returns how many packets fast-forward has left out."""
+    try:
+        scenario.network.run(limit_ns=point.settings.run.limit)
+    except NetworkError as error:
+        raise PointFailedError(str(error)) from None
+    scenario.network.trace.take()
+    forward = scenario.network.forward
+    return 0 if forward is None else forward.skipped_events
+
+
+def _run_once(
+    point: Point,
+    equal: Sequence[int],
+    programs: Programs,
+    scenario: Scenario,
+    jobs: list[NetsumJob | PeerJob],
+) -> int:
+    """Run one of the equal jobs, and enter it and what it counted for all; returns how many packets were left out."""
+    only = replace(point, settings=alone(point.settings, equal[0]))
+    once = build(only, programs)
+    once.network.forward = FastForward(once.network)
+    job = NetsumJob(only, 0, once, work_of(only.settings.job[0]))
+    left_out = _run(only, once)
+    copy_counters(scenario, once, point.settings, equal)
+    for number in equal:
+        jobs.insert(number, job)
+    return left_out + (len(equal) - 1) * int(once.network.link_records["packets"].sum())
 
 
 def _kind_of(job: JobTable) -> type[NetsumJob] | type[PeerJob]:

@@ -41,6 +41,7 @@ class Swept:
     computed: int = 0
     packets: int = 0  # On links, of the points that were computed.
     left_out: int = 0  # Those of them that fast-forward has left out.
+    equal_jobs: int = 0  # Of each point one of them was run, and its sums stand for all.
     failed: list[Finished] = field(default_factory=list)
 
     @property
@@ -152,6 +153,7 @@ def sweep(
                 swept.computed += 1
                 swept.packets += finished.result.rows[0]["packets_on_links"]
                 swept.left_out += finished.result.left_out
+                swept.equal_jobs += finished.result.equal_jobs
             on_finished(swept, finished)
     finally:
         store.collect()

@@ -134,6 +134,20 @@ def test_what_other_threads_do_meanwhile_is_no_computing() -> None:
     ] == [(20_000, 60_000, (0,))]
 
 
+def test_a_step_with_an_uncommon_wait_is_not_taken() -> None:
+    """Of five profiled steps, the one with the median of computing waits 60 us, all others 10 us."""
+    events, at = [], 0
+    for computes, waits in ((20, 10), (20, 10), (20, 10), (25, 60), (30, 10), (30, 10), (20, 10)):
+        events += [
+            op(MARK, at, at, marked=True),
+            op("aten::mm", at, at + computes),
+            op("netsum:barrier, 0 bytes", at + computes, at + computes + waits, marked=True),
+        ]
+        at += computes + waits
+    step = median_step([*events, op(MARK, at, at, marked=True)], CALLED[:1])
+    assert step.waiting_ns == 10_000
+
+
 def test_steps_that_cannot_be_recorded() -> None:
     events = [each for at in range(5) for each in a_step(200 * at)] + [op(MARK, 1000, 1000, marked=True)]
     with pytest.raises(RecordingError, match="one has 1 communications, another 2"):

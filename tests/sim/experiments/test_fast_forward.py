@@ -227,3 +227,69 @@ def test_a_block_that_a_worker_did_not_write_is_missing_in_spite_of_it(programs:
     with pytest.raises(WrongSumError, match="of worker 1: 4,095 of 4,096 blocks were written"):
         run_point(point, programs, watch)
     assert forwarded(watch).jumps == 1
+
+
+PODS = """
+[topology]
+kind = "pods"
+leaves = 2
+rack = 2
+spines = 1
+cores = 2
+rate = "10gbit"
+[host]
+cost = "measured"
+[controller]
+delay = "30us"
+[[job]]
+name = "a"
+copies = 5
+apart = true
+tree = true
+lanes = 64
+size = "200kB"
+collectives = 2
+slots = 16
+jitter = "100us"
+compute = "20us"
+[[job]]
+name = "other"
+first_host = 21
+workers = 3
+tree = true
+lanes = 64
+size = "100kB"
+[[job]]
+name = "ring"
+contender = "ring"
+first_host = 25
+workers = 4
+size = "100kB"
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "equal"),
+    [
+        ("", 5),
+        ('[[fault]]\nlinks = "h*>edge1x*"\nloss = "1%"', 4),
+        ('[[fault]]\nlinks = "core1>agg*"\nduplicate = "1%"', 0),
+        ('[[event]]\nat = "1ms"\naction = "link-down"\nlinks = "h17>edge4x0"\n[run]\nlimit = "40ms"', 0),
+        ('[[job]]\nname = "guest"\nfirst_host = 5\nworkers = 2\ntree = true\nlanes = 64', 4),
+        ('[[background]]\nsource = "h1"\ntarget = "h3"\nrate = "1gbit"\nstop = "1ms"', 0),
+    ],
+)
+def test_of_equal_jobs_one_is_run(more: str, equal: int, programs: dict[int, str]) -> None:
+    (point,) = parse_experiment(PODS + more, "x", None).points
+    found: list[Any] = []
+    for forward in (True, False):
+        settings = replace(point.settings, run=replace(point.settings.run, fast_forward=forward))
+        try:
+            result = run_point(replace(point, settings=settings), programs)
+        except PointFailedError as error:
+            found.append((str(error),))
+            continue
+        assert result.equal_jobs == (equal if forward else 0)
+        found.append((result.rows, result.series, result.limits, result.events))
+    assert found[0] == found[1]
+    assert len(found[0]) == 1 or len({row["job"] for row in found[0][0]}) == len(point.settings.job)
