@@ -39,11 +39,14 @@ SPARSE: Final[tuple[Sparse, ...]] = ("auto", "always", "never")
 AUTO_LEAST_BYTES: Final = 1 << 20
 """From this size on arrays are looked at by default: two round trips more are then a small part of the time."""
 MOST_BITMAP_PACKETS: Final = 8
-SLICE_BYTES: Final = 2 << 20
+SLICE_BYTES: Final = 1 << 20
 """Of the array, that are searched or cleared between two looks at the network: some tenths of a millisecond."""
-FIRST_SLICES: Final = (1, 2)  # Of the first bitmaps.
+FIRST_SLICES: Final = (1, 1)  # Of the first bitmaps.
 PHASES: Final = 250  # Consecutive passes with different fingerprints.
 BLOCKS_A_TURN: Final = 4  # Number of blocks for each slot that a bitmap should announce.
+UNSEARCHED: Final = 7
+"""After a bitmap in whose union no block is missing, as many times the blocks before them travel without a bitmap. The search
+and the bitmaps are a quarter of what a worker computes for a dense array over shared memory."""
 
 
 def is_sparse(choice: Sparse, work: Pass, op: str) -> bool:
@@ -74,10 +77,14 @@ class _Bitmap:
 class BlockSparse:
     """The passes of one block-sparse reduction.
 
-    `mark`: returns the fingerprint of a pass, given a number that no neighbour has.
+    `mark`: returns the fingerprint of a pass, given a number that no neighbour has. `skips`: whether blocks behind a dense part
+    are not searched; False if the array's parts differ.
     """
 
-    def __init__(self, admission: Admission, whole: Pass, mark: Callable[[int], int]) -> None:
+    def __init__(
+        self, admission: Admission, whole: Pass, mark: Callable[[int], int], *, skips: bool = True
+    ) -> None:
+        self._skips = skips
         self._admission = admission
         self._whole = whole
         self._mark = mark
@@ -99,17 +106,19 @@ class BlockSparse:
         """Yield bitmaps and data in turns."""
         ahead: deque[_Bitmap] = deque()
         united: deque[_Bitmap] = deque()
+        searches = not self._skips  # Whether to search while it waits.
         for slices in FIRST_SLICES:
             yield from self._next_bitmap(slices * self._slice_blocks, ahead)
         while ahead:
             bitmap = ahead.popleft()
             while not bitmap.work.done:
-                yield BUSY if self._search_slice() else None
+                yield BUSY if searches and self._search_slice() else None
             union = self._union_of(bitmap)
+            searches = union.size < bitmap.count or not self._skips
             if union.size:
-                work = replace(self._whole, fingerprint=self._next_mark(), blocks=union, own=self._own)
-                self.data.append(work)
-                yield work
+                yield self._data(union, self._own)
+            if not searches:
+                yield from self._unsearched()
             yield from self._next_bitmap(self._blocks_after(bitmap, union.size), ahead)
             united.append(bitmap)
         for bitmap in united if self._whole.spare == NO_BLOCKS else ():
@@ -150,6 +159,22 @@ class BlockSparse:
         )
         self._searched += count
         return True
+
+    def _data(self, blocks: npt.NDArray[np.int64], own: npt.NDArray[np.uint16] | None) -> Pass:
+        work = replace(self._whole, fingerprint=self._next_mark(), blocks=blocks, own=own)
+        self.data.append(work)
+        return work
+
+    def _unsearched(self) -> Passes:
+        """Yield the pass over the next blocks, whatever they hold."""
+        first = self._in_bitmaps
+        end = self._in_bitmaps = min((1 + UNSEARCHED) * first, self._blocks)
+        if first < end:
+            unknown = max(end - self._searched, 0)
+            self._searched += unknown
+            self._own_blocks += unknown
+            self._union_blocks += end - first
+            yield self._data(np.arange(first, end), None)
 
     def _next_bitmap(self, blocks: int, ahead: deque[_Bitmap]) -> Passes:
         """Yield the pass over the bitmap of the next blocks when they have been searched."""
