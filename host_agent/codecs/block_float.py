@@ -33,6 +33,12 @@ def scale_bits(exponent: int, headroom: int) -> int:
     return SUM_BITS - headroom - (exponent - EXPONENT_BIAS)
 
 
+@compiled_inline
+def _power(bits: int) -> Any:
+    """Return 2^bits as float32, for -126 to 127, without a call of C's ldexp: its 9 ns are a quarter of a block's."""
+    return np.int32((bits + 127) << 23).view(np.float32)
+
+
 @compiled
 def quantize(values: npt.NDArray[Any], exponent: int, headroom: int, lanes: Words) -> None:
     """Write a block of float32 or float64 as lanes.
@@ -43,7 +49,7 @@ def quantize(values: npt.NDArray[Any], exponent: int, headroom: int, lanes: Word
     """
     bits = scale_bits(exponent, headroom)
     if values.itemsize == 4 and -126 <= bits <= 127:
-        scale = np.float32(math.ldexp(1.0, bits))
+        scale = _power(bits)
         for i in range(values.size):
             lanes[i] = swap(np.uint32(np.int32(np.rint(values[i] * scale))))
     else:
@@ -71,7 +77,7 @@ def dequantize(lanes: Words, exponent: int, headroom: int, divisor: int, out: np
             bits -= 1
     if out.itemsize == 4 and power_of_two and -126 <= bits <= 127:
         # The smallest magnitude but 0 is then a normal number, so the scaling is exact.
-        scale = np.float32(math.ldexp(1.0, bits))
+        scale = _power(bits)
         for i in range(out.size):
             out[i] = np.float32(np.int32(swap(lanes[i]))) * scale
     else:

@@ -10,7 +10,7 @@ Bitmaps and data take turns: bitmap 0, bitmap 1, data of 0, bitmap 2, data of 1,
 bitmap is sent when its union is there, while the next bitmap is on its way and the blocks of those after it are searched
 for, in slices, between looks at the network. The first bitmaps are short, so that the first data is sent soon. How many
 packets a later one takes follows from a union before it, which all workers have: more where few blocks are left, so that
-a thin array is not one round trip after the other.
+a thin array is not one round trip after the other. Behind a part without zeros some blocks travel without a bitmap.
 """
 
 from collections import deque
@@ -107,6 +107,7 @@ class BlockSparse:
         ahead: deque[_Bitmap] = deque()
         united: deque[_Bitmap] = deque()
         searches = not self._skips  # Whether to search while it waits.
+        unsearched = 0  # Where the last part without a bitmap ends.
         for slices in FIRST_SLICES:
             yield from self._next_bitmap(slices * self._slice_blocks, ahead)
         while ahead:
@@ -117,8 +118,9 @@ class BlockSparse:
             searches = union.size < bitmap.count or not self._skips
             if union.size:
                 yield self._data(union, self._own)
-            if not searches:
-                yield from self._unsearched()
+            if not searches and bitmap.first >= unsearched:
+                yield from self._without_bitmap()
+                unsearched = self._in_bitmaps
             yield from self._next_bitmap(self._blocks_after(bitmap, union.size), ahead)
             united.append(bitmap)
         for bitmap in united if self._whole.spare == NO_BLOCKS else ():
@@ -165,7 +167,7 @@ class BlockSparse:
         self.data.append(work)
         return work
 
-    def _unsearched(self) -> Passes:
+    def _without_bitmap(self) -> Passes:
         """Yield the pass over the next blocks, whatever they hold."""
         first = self._in_bitmaps
         end = self._in_bitmaps = min((1 + UNSEARCHED) * first, self._blocks)

@@ -47,13 +47,13 @@ class Output:
     def stray(self, left_out: npt.NDArray[np.bool_] | None = None) -> int | None:
         """Return an element that a worker has written without having accepted a RESULT for it, or None.
 
-        Elements that are `left_out` are written without one, as zeros.
+        Elements that are `left_out` may be written without one, as zeros.
         """
         for at in range(0, self.array.size, _AT_A_TIME):
             part = self.array[at : at + _AT_A_TIME]
             right = (part.view(np.uint8).reshape(-1, part.itemsize) == ERASED).all(axis=1)
             if left_out is not None:
-                right = np.where(left_out[at : at + _AT_A_TIME], part == 0, right)
+                right |= left_out[at : at + _AT_A_TIME] & (part == 0)
             if not right.all():
                 return at + int(np.argmin(right))
         return None

@@ -5,9 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from host_agent.collectives import plan_allreduce
+from host_agent.collectives import plan_allreduce, sparse
 from host_agent.collectives.rows import Rows, plan_allreduce_rows
 from host_agent.errors import ArrayError, MisuseError
+from tests.integration.simulated.reference import expected
 from tests.integration.simulated.star import Cables, Star, StarSwitch, star_switch
 from tests.integration.simulated.workload import Task, random_task, sparse_task
 from tests.integration.test_terrible_network import check, terrible
@@ -56,6 +57,24 @@ def test_arrays_of_several_bitmaps(seed: int) -> None:
         assert 0 <= statistics.own_blocks <= statistics.union_blocks < 60
         # Bitmaps, the exponents that travel ahead and the union; not thousands of blocks.
         assert statistics.chunks < 200
+
+
+def test_blocks_behind_a_dense_part_are_not_searched_but_later_ones_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lanes, workers = 64, 2
+    first = 64  # Blocks of each of the first two bitmaps.
+    monkeypatch.setattr(sparse, "AUTO_LEAST_BYTES", 0)
+    monkeypatch.setattr(sparse, "SLICE_BYTES", first * 4 * lanes)
+    # Two bitmaps of dense blocks, then blocks that nobody looks at, and then those that bitmaps leave out.
+    unseen = 2 * first * sparse.UNSEARCHED
+    present = np.zeros(2 * first + unseen + 3_000, bool)
+    present[: 2 * first + 5] = present[-1] = True
+    parts = [np.repeat(present, lanes) * np.float32(worker + 1) for worker in range(workers)]
+    task = Task("sum", parts, expected("sum", parts, lanes), False, False, False)
+    network = run(star_switch(lanes), workers, [task], Cables(), 0)
+    for host in network.workers:
+        assert host.outcomes[0].statistics.union_blocks == 2 * first + unseen + 1
 
 
 @pytest.mark.parametrize(("lanes", "lanes_sent"), [(64, 4), (256, 8)])
