@@ -318,7 +318,11 @@ def replica_after(self: Any, name: str, values: dict[str, int]) -> int:
     return STUB(self, name, {k: v + (k == REPLICA) for k, v in values.items()})
 
 
-SATURATE, STUB, WITHIN = BpfFn.saturate, Kernel.stub, BpfFn.within
+def load_behind(self: Any, xdp: Any, at: Any, target: Any, size: int) -> None:
+    LOAD(self, xdp, self.b.add(at, ll.Constant(I64, 1)), target, size)
+
+
+SATURATE, STUB, WITHIN, LOAD = BpfFn.saturate, Kernel.stub, BpfFn.within, BpfFn.load_bytes
 MUTANTS: dict[str, tuple[type, str, Any]] = {
     "byte order of a lane that is read": (BpfFn, "load_slot", Fn.load_slot),
     "byte order of a lane that is written": (BpfFn, "store_slot", Fn.store_slot),
@@ -333,6 +337,8 @@ MUTANTS: dict[str, tuple[type, str, Any]] = {
     "state of the last packet is left": (BpfFn, "clear", lambda fn, target, size: None),
     "a copy is made for the next worker": (Kernel, "stub", replica_after),
     "no count of what passes": (BpfFn, "add", lambda fn, space, place, amount: None),
+    "lanes are loaded from one byte too far": (BpfFn, "load_bytes", load_behind),
+    "a table with entries is not looked up": (XdpSwitch, "_note_entries", lambda switch, table: None),
     "an index is cut too short": (BpfFn, "within", lambda fn, at, n: WITHIN(fn, at, (n + 1) // 2)),
 }
 

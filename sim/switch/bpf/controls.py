@@ -15,6 +15,10 @@ from sim.switch.codegen.tables import key_words
 from sim.switch.errors import UnsupportedProgramError
 from sim.switch.table_layout import TableShape
 
+HAS_ENTRIES = (
+    2  # In the word in front of a table's default action, whose lowest bit says which of two copies counts.
+)
+
 
 def is_trie(program: ir.Program, table: ir.Table) -> bool:
     """Whether a table is a trie, not a hash table; `UnsupportedProgramError` if it is neither."""
@@ -103,23 +107,26 @@ class _BpfControl(ControlWriter):
         fn, b = self.fn, self.fn.b
         fn.mark(table.place or f"table {table.name}")
         shape = TableShape.of(fn.unit.program, table)
-        # Two copies of the default, and which one counts, so that it changes at once.
+        # Two copies of the default, and which one counts, so that it changes at once; beside it, whether there are entries.
         default = fn.pointer(f"default {table.name}")
-        which = b.and_(fn.opaque(fn.load(Space.TABLE, default, I64, 8)), ll.Constant(I64, 1))
+        word = fn.load(Space.TABLE, default, I64, 8)
+        which = b.and_(fn.opaque(word), ll.Constant(I64, 1))
         size = ll.Constant(I64, 8 * shape.entry_words)
         missed = fn.at(default, b.add(b.mul(which, size), ll.Constant(I64, 8)))
         if not table.key:
             return ll.Constant(I64, 0), missed
-        key = fn.at(fn.st, fn.unit.key_at)
-        self._write_key(table, shape, key)
         number, record = fn.variable(I64), fn.variable(PTR)
         b.store(ll.Constant(I64, 0), number)
         b.store(missed, record)
-        found = fn.helper("map_lookup_elem", fn.unit.map(f"table {table.name}"), key)
-        with b.if_then(b.icmp_unsigned("!=", found, ll.Constant(PTR, None))):
-            known = fn.opaque(found)
-            b.store(fn.load(Space.TABLE, known, I64, 8), number)
-            b.store(fn.at(known, 8), record)
+        entries = b.and_(word, ll.Constant(I64, HAS_ENTRIES))
+        with b.if_then(b.icmp_unsigned("!=", entries, ll.Constant(I64, 0))):
+            key = fn.at(fn.st, fn.unit.key_at)
+            self._write_key(table, shape, key)
+            found = fn.helper("map_lookup_elem", fn.unit.map(f"table {table.name}"), key)
+            with b.if_then(b.icmp_unsigned("!=", found, ll.Constant(PTR, None))):
+                known = fn.opaque(found)
+                b.store(fn.load(Space.TABLE, known, I64, 8), number)
+                b.store(fn.at(known, 8), record)
         return b.load(number, typ=I64), b.load(record, typ=PTR)
 
     def _write_key(self, table: ir.Table, shape: TableShape, key: Any) -> None:

@@ -7,7 +7,7 @@ The verifier follows every value. It knows an index that was masked just before 
 must not see through the mask, so the index passes an empty piece of assembly first.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -26,6 +26,7 @@ _INLINE_COPY, _INLINE_CLEAR = 128, 768  # Bytes; more are moved or cleared in a 
 # Flags that a stub gives: what is dropped goes to the kernel's stack; what happens is noted, not done; packets are captured.
 FLAGS, PASS_DROPPED, OBSERVED, CAPTURED = "clone_fields", 1, 2, 4
 PROCESSOR = "passes"  # Where the number of the processor is.
+_PACKET_BYTES = 1 << 14  # More than any packet's.
 LARGE_HEADER = 128  # Bytes; of larger headers, fields are undefined until the header is valid.
 # Numbers of the kernel's helpers.
 _HELPERS = {
@@ -50,6 +51,10 @@ class BpfUnit(Unit):
     vector_bits = 0
     turns_at_once = 4
     marks: list[str] | None = None  # The places noted in the code; None: none are.
+    # loaded, needed: how many of a packet's first bytes are loaded before it is parsed, and how many the states in `late` may
+    # need, each with the bytes that it looks at.
+    loaded, needed = 0, 0
+    late: Mapping[str, int] = {}
 
     def __init__(self, program: ir.Program, frame_bytes: int, header_bytes: int) -> None:
         super().__init__(program)
@@ -148,16 +153,50 @@ class BpfFn(Fn):
     def load_whole(self, header: Any, shape: HeaderShape, at: Any) -> bool:
         """As `Fn.load_whole`; `ctx` is the kernel's."""
         if is_whole(shape):
-            self.helper("xdp_load_bytes", self.ctx, self.b.zext(at, I64), *self._whole(header, shape))
+            place, size = self._whole(header, shape)
+            self.load_bytes(self.ctx, self.b.zext(at, I64), place, size)
         return is_whole(shape)
+
+    def enter_state(self, name: str, cursor: Any) -> None:
+        """As `Fn.enter_state`: what follows a large header is loaded when it is needed."""
+        if name in self.unit.late:
+            b, unit = self.b, self.unit
+            end = b.add(cursor, ll.Constant(I32, unit.late[name]))
+            with b.if_then(b.icmp_unsigned(">", end, ll.Constant(I32, unit.loaded)), likely=False):
+                self.load_first(self.ctx, b.zext(self.args["length"], I64), unit.needed)
+
+    def load_first(self, xdp: Any, length: Any, most: int) -> tuple[Any, Any, Any]:
+        """Load the packet's first bytes; return where they are, how many there are, and the helper's result."""
+        b = self.b
+        limit = ll.Constant(I64, most)
+        first = b.select(b.icmp_unsigned("<", length, limit), length, limit)
+        size = b.add(self.within(b.sub(first, ll.Constant(I64, 1)), most), ll.Constant(I64, 1))
+        frame = self.at(self.st, self.unit.frame_at)
+        return frame, size, self.helper("xdp_load_bytes", xdp, ll.Constant(I64, 0), frame, size)
+
+    def ends(self, xdp: Any) -> tuple[Any, Any]:
+        """Return the addresses of the packet's first byte and of what follows its last; until the packet grows or shrinks."""
+        b = self.b
+        words = [b.load(self.at(xdp, at), typ=I32) for at in (0, 4)]
+        first, end = (b.inttoptr(b.zext(word, I64), PTR) for word in words)
+        return first, end
+
+    def load_bytes(self, xdp: Any, at: Any, target: Any, size: int) -> None:
+        """Copy bytes of the packet from byte `at` (i64); none if the packet has fewer."""
+        b = self.b
+        first, end = self.ends(xdp)
+        place = self.opaque(self.at(first, self.within(at, _PACKET_BYTES)))
+        with b.if_then(b.icmp_unsigned("<=", self.at(place, size), end), likely=True):
+            self._each(size, target, place)
 
     def store_whole(self, header: Any, shape: HeaderShape, at: Any) -> None:
         """Store such a header at byte `at` (i32) of the packet."""
-        self.helper("xdp_store_bytes", self.args["xdp"], self.b.zext(at, I64), *self._whole(header, shape))
+        place, size = self._whole(header, shape)
+        self.helper("xdp_store_bytes", self.args["xdp"], self.b.zext(at, I64), place, ll.Constant(I64, size))
 
-    def _whole(self, header: Any, shape: HeaderShape) -> tuple[Any, Any]:
+    def _whole(self, header: Any, shape: HeaderShape) -> tuple[Any, int]:
         first = next(iter(shape.fields.values())).offset
-        return self.at(header, first), ll.Constant(I64, shape.type.max_bytes)
+        return self.at(header, first), shape.type.max_bytes
 
     def home(self) -> Any:
         """As `Fn.home`."""

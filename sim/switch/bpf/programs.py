@@ -87,6 +87,10 @@ def write_programs(program: ir.Program, cpu_port: int, marks: list[str] | None =
     frame = cells(max(_most_parsed(program), room, 64))
     unit = BpfUnit(program, frame, largest)
     unit.marks = marks
+    whole = {name for name in program.headers if is_whole(unit.state.shape(name))}
+    unit.needed = cells(max(_most_parsed(program, whole), 64))
+    unit.late = _states_behind(program, whole)
+    unit.loaded = cells(max(_most_parsed(program, whole, skipped=True), 64)) if unit.late else unit.needed
     write_hash_functions(unit)
     write_actions(unit)
     write_parser(unit)
@@ -102,11 +106,32 @@ def write_programs(program: ir.Program, cpu_port: int, marks: list[str] | None =
     return Programs(unit, carried, section)
 
 
-def _most_parsed(program: ir.Program, whole: Collection[str] = ()) -> int:
-    """Return the most bytes that the parser looks at, of a parser without loops; else plenty.
+def _looked_at(
+    program: ir.Program, state: ir.ParseState, whole: Collection[str], behind: int, *, skipped: bool = False
+) -> int:
+    """Return the most bytes that are looked at from a state on, of which `behind` after its operations.
 
-    `whole`: headers that are not looked at here, if they come last.
+    `whole`: headers that are not looked at here, if nothing that is comes after them, or with `skipped` in any case.
     """
+    looks = [p.offset + p.width for p in ir.parts((state.ops, state.key)) if isinstance(p, ir.Lookahead)]
+    here = max([behind, *((bits + 7) // 8 for bits in looks)])
+    for op in reversed(state.ops):
+        if op.op.startswith("extract "):
+            target = op.args[0]
+            assert isinstance(target, ir.Vector)
+            assert isinstance(target.items[0], ir.Text)
+            instance = target.items[0].text
+            stack = program.stacks.get(instance)
+            passed_over = instance in whole and (skipped or not here)
+            if (stack is not None or instance in program.headers) and not passed_over:
+                here += program.headers[stack.members[0] if stack else instance].type.max_bytes
+        elif op.op == "advance":
+            here += op.args[0].value // 8 if isinstance(op.args[0], ir.Const) else 1 << 11
+    return here
+
+
+def _most_parsed(program: ir.Program, whole: Collection[str] = (), *, skipped: bool = False) -> int:
+    """Return the most bytes that the parser looks at, of a parser without loops; else plenty. Arguments as `_looked_at`."""
     known: dict[str | None, int] = {None: 0}
 
     def most(name: str, active: frozenset[str]) -> int:
@@ -114,29 +139,34 @@ def _most_parsed(program: ir.Program, whole: Collection[str] = ()) -> int:
             return 1 << 11
         if name not in known:
             state = program.parse_states[name]
-            looks = [
-                p.offset + p.width for p in ir.parts((state.ops, state.key)) if isinstance(p, ir.Lookahead)
-            ]
             then = max(
                 (most(t.next_state, active | {name}) if t.next_state else 0 for t in state.transitions),
                 default=0,
             )
-            here = max([then, *((bits + 7) // 8 for bits in looks)])
-            for op in reversed(state.ops):
-                if op.op.startswith("extract "):
-                    target = op.args[0]
-                    assert isinstance(target, ir.Vector)
-                    assert isinstance(target.items[0], ir.Text)
-                    instance = target.items[0].text
-                    stack = program.stacks.get(instance)
-                    if (stack is not None or instance in program.headers) and (here or instance not in whole):
-                        here += program.headers[stack.members[0] if stack else instance].type.max_bytes
-                elif op.op == "advance":
-                    here += op.args[0].value // 8 if isinstance(op.args[0], ir.Const) else 1 << 11
-            known[name] = min(here, 1 << 12)
+            known[name] = min(_looked_at(program, state, whole, then, skipped=skipped), 1 << 12)
         return known[name]
 
     return most(program.init_state, frozenset()) if program.init_state else 0
+
+
+def _states_behind(program: ir.Program, whole: Collection[str]) -> dict[str, int]:
+    """Return the parser's states that look at bytes behind a header of `whole`, each with how many it looks at."""
+
+    def extracts(state: ir.ParseState) -> bool:
+        return any(isinstance(p, ir.Text) and p.text in whole for p in ir.parts(state.ops))
+
+    waiting = [name for name, state in program.parse_states.items() if extracts(state)]
+    behind: set[str] = set()
+    while waiting:
+        after = program.parse_states[waiting.pop()].transitions
+        found = {t.next_state for t in after if t.next_state} - behind
+        waiting += found
+        behind |= found
+    return {
+        name: size
+        for name, state in program.parse_states.items()
+        if (name in behind or extracts(state)) and (size := _looked_at(program, state, whole, 0))
+    }
 
 
 def _carried(program: ir.Program) -> Carried:
@@ -280,9 +310,15 @@ class _Entry:
         fn.returns(b.icmp_unsigned("==", fn.st, ll.Constant(PTR, None)), ABORTED)
         fn.set_internal(PROCESSOR, b.trunc(fn.helper("get_smp_processor_id"), I32))
         kept = {name: fn.internal(name) for name in ("ingress_port", PORT, REPLICA, FLAGS, PROCESSOR)}
-        length = fn.helper("xdp_get_buff_len", self.xdp)
-        *_, error = self._load(length, needed)
-        fn.returns(b.icmp_unsigned("!=", error, ll.Constant(I64, 0)), ABORTED)
+        first, end = fn.ends(self.xdp)
+        length = fn.opaque(b.sub(b.ptrtoint(end, I64), b.ptrtoint(first, I64)))
+        enough = b.icmp_unsigned("<=", fn.at(first, needed), end)
+        with b.if_else(enough, likely=True) as (whole, short):
+            with whole:
+                fn.copy(fn.at(fn.st, unit.frame_at), first, needed)
+            with short:
+                *_, error = fn.load_first(self.xdp, length, needed)
+                fn.returns(b.icmp_unsigned("!=", error, ll.Constant(I64, 0)), ABORTED)
         fn.set_internal("packet_length", b.trunc(length, I32))
         self.loaded()
         # After all helpers, so that LLVM knows what is zero.
@@ -301,22 +337,13 @@ class _Entry:
         large = [h for h in state.large if state.shape(h).size > LARGE_HEADER]
         clear_all_but(self.fn, self.fn.st, 0, large)
 
-    def _load(self, length: Any, needed: int) -> tuple[Any, Any, Any]:
-        """Load the packet's first bytes; return where they are, how many there are, and the helper's result."""
-        fn, b, unit = self.fn, self.b, self.unit
-        most = ll.Constant(I64, needed)
-        first = b.select(b.icmp_unsigned("<", length, most), length, most)
-        size = b.add(fn.within(b.sub(first, ll.Constant(I64, 1)), needed), ll.Constant(I64, 1))
-        frame = fn.at(fn.st, unit.frame_at)
-        return frame, size, fn.helper("xdp_load_bytes", self.xdp, ll.Constant(I64, 0), frame, size)
-
     def capture(self, port: Any, way: int) -> None:
         """Copy the packet into the ring of captured ones, behind its time, port, way and length, if that is wanted."""
         fn, b = self.fn, self.b
         captured = b.and_(fn.internal(FLAGS), ll.Constant(I32, CAPTURED))
         with b.if_then(b.icmp_unsigned("!=", captured, ll.Constant(I32, 0)), likely=False):
             length = b.zext(fn.cell("packet_length"), I64)
-            _, size, _ = self._load(length, self.unit.frame_bytes)
+            _, size, _ = fn.load_first(self.xdp, length, self.unit.frame_bytes)
             record = fn.at(fn.st, self.unit.frame_at - CAPTURE.size)
             place = b.or_(b.zext(port, I64), ll.Constant(I64, way << 16))
             word = b.or_(place, b.shl(length, ll.Constant(I64, 32)))
@@ -334,7 +361,8 @@ class _Entry:
         self.observe(port, XDP_TX)
         self.capture(port, 1)
         with b.if_then(b.icmp_unsigned("==", port, ll.Constant(I32, self.cpu_port))):
-            frame, size, _ = self._load(b.zext(fn.cell("packet_length"), I64), self.unit.frame_bytes)
+            length = b.zext(fn.cell("packet_length"), I64)
+            frame, size, _ = fn.load_first(self.xdp, length, self.unit.frame_bytes)
             fn.helper("ringbuf_output", self.unit.map("to_cpu"), frame, size, ll.Constant(I64, 0))
             b.ret(ll.Constant(I32, XDP_DROP))
         self.sent(port)
@@ -357,8 +385,7 @@ class _Arrive(_Entry):
 
     def write(self) -> None:
         fn, b, program = self.fn, self.b, self.unit.program
-        whole = {name for name in program.headers if is_whole(self.unit.state.shape(name))}
-        self.begin(cells(max(_most_parsed(program, whole), 64)))
+        self.begin(self.unit.loaded)
         length, port = fn.internal("packet_length"), fn.internal("ingress_port")
         fn.set_well_known("standard_metadata.ingress_port", port)
         fn.set_well_known("standard_metadata.packet_length", length)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sim.switch import ir
 from sim.switch.bpf import syscall
-from sim.switch.bpf.controls import is_trie
+from sim.switch.bpf.controls import HAS_ENTRIES, is_trie
 from sim.switch.bpf.emit import CAPTURED, FLAGS, MARK, OBSERVED
 from sim.switch.bpf.loading import RING_BYTES, Kernel
 from sim.switch.bpf.machine import compile_module
@@ -158,8 +158,14 @@ class XdpSwitch(ControlPlane):
     def _push(self, table: TableMemory, number: int) -> None:
         if self._held is not None:
             return
+        self._note_entries(table)
         record = struct.pack("=Q", number) + table.records[number].tobytes()
         self.kernel.maps[f"table {table.table.name}"].update(self._key(table, table.entries[number]), record)
+
+    def _note_entries(self, table: TableMemory) -> None:
+        """Say whether a table has entries: one without is not looked up."""
+        words = self.kernel.part(f"default {table.table.name}").view(np.uint64)
+        words[0] = int(words[0]) & 1 | (HAS_ENTRIES if table.entries else 0)
 
     def _push_default(self, table: TableMemory) -> None:
         if self._held is not None:
@@ -168,7 +174,7 @@ class XdpSwitch(ControlPlane):
         size = table.shape.entry_words
         which = 1 - int(words[0] & np.uint64(1))
         words[1 + which * size : 1 + (which + 1) * size] = table.records[0, :size]
-        words[0] = which
+        words[0] = int(words[0]) & HAS_ENTRIES | which
 
     def table_insert(self, table: str, entry: TableEntry) -> None:
         """As `ControlPlane.table_insert`."""
@@ -196,6 +202,7 @@ class XdpSwitch(ControlPlane):
             super().table_delete(table, entry)
             if key is not None and self._held is None:
                 self.kernel.maps[f"table {table}"].delete(key)
+                self._note_entries(memory)
 
     def table_set_default(self, table: str, action: str, params: Sequence[int] = ()) -> None:
         """As `ControlPlane.table_set_default`."""

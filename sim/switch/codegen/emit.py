@@ -304,6 +304,9 @@ class Fn:
             [target, ll.Constant(I8, 0), size, ll.Constant(I1, 0)],
         )
 
+    def enter_state(self, name: str, cursor: Any) -> None:
+        """Do what the parser needs in a state that it enters with this many bytes (i32) behind it."""
+
     def load_whole(self, header: Any, shape: HeaderShape, at: Any) -> bool:
         """Load a header that lies in the state as in packets from byte `at` (i32) of the packet; return whether it is one."""
         del header, shape, at

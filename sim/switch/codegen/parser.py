@@ -53,6 +53,7 @@ class _Parser(Primitives):
         fn.b.branch(self.block(self.program.init_state))
         for name, state in self.program.parse_states.items():
             fn.b.position_at_end(self.blocks[name])
+            fn.enter_state(name, fn.b.load(self.cursor, typ=I32))
             if self.looping:
                 self._count_state()
             for op in state.ops:

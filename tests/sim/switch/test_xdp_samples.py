@@ -82,6 +82,20 @@ def test_what_xdp_cannot_do_is_named_before_the_kernel_sees_it(name: str) -> Non
     assert REFUSALS[name] in str(refusal.value)
 
 
+def test_headers_behind_a_large_one() -> None:
+    """The first bytes of a packet are loaded before it is parsed, those behind a large header when they are reached."""
+    program, rng = load_program(PROGRAMS / "behind.json"), random.Random(1)
+    kernel, engine = XdpSwitch(program), Switch(program)
+    try:
+        for _ in range(2000):
+            frame = rng.randbytes(rng.choice([14, 64, 100, 127, 128, 160, 161, 165, 167, 168, 300]))
+            batch = Packets.of([(rng.randrange(8), frame)])
+            expected = [packet for packet in engine.inject(batch, 0) if len(packet[1]) >= 14]
+            assert list(kernel.inject(batch)) == expected
+    finally:
+        kernel.close()
+
+
 def test_a_full_map_is_said_in_a_sentence() -> None:
     full = syscall.Map("small", syscall.HASH, 4, 4, 1)
     try:
