@@ -24,7 +24,7 @@ EXAMPLES = {
     "wide_embedding_sparse": 10,
     "resnet18": 5,
     "transformer_lm": 10,
-    "transformer_fsdp": 10,
+    "transformer_fsdp": 5,
 }
 """Steps of a run."""
 DTYPES = ("float32", "bfloat16")
