@@ -5,7 +5,8 @@ import hashlib
 import mmap
 import os
 import struct
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,12 +19,12 @@ from sim.switch.bpf.btf import LOCK_BYTES, LOCK_TYPES, lock_btf
 from sim.switch.bpf.controls import is_trie
 from sim.switch.bpf.memory import PORT_WORDS, PORTS, table_rows
 from sim.switch.bpf.objects import BpfObject
-from sim.switch.bpf.programs import PROGRAMS, Programs
+from sim.switch.bpf.programs import PROGRAMS, REPLICA_KEY, Programs
 from sim.switch.bpf.stubs import load_address, stub
 from sim.switch.bpf.syscall import Map
 from sim.switch.table_layout import TableShape
 
-GROUPS, RING_BYTES, CAPTURE_BYTES = 4096, 1 << 18, 1 << 22
+GROUPS, REPLICAS, RING_BYTES, CAPTURE_BYTES = 4096, 1 << 17, 1 << 18, 1 << 22
 
 
 class Kernel:
@@ -46,7 +47,7 @@ class Kernel:
         self.program, self._unit = program, written.unit
         self._captures, self.pinned = captures, pins is not None
         self._pins = pins[0] if pins else None
-        sizes = (PORTS, GROUPS, RING_BYTES, CAPTURE_BYTES)
+        sizes = (PORTS, GROUPS, REPLICAS, RING_BYTES, CAPTURE_BYTES)
         self.identity = hashlib.sha256(f"{sizes}\n{written.unit.module}".encode()).digest()
         if pins is not None and pins[1] != self.identity:
             raise syscall.BpfError("it is of another program, or of another version of netsum")
@@ -96,6 +97,7 @@ class Kernel:
             self._map("groups", syscall.HASH_OF_MAPS, 4, 4, GROUPS, inner=member)
         finally:
             member.close()
+        self._map("replicas", syscall.HASH, REPLICA_KEY.size, 4, REPLICAS, sparse=True)
         if written.section is not None:
             types = self._keep(syscall.load_btf(lock_btf()))
             self._map(
@@ -164,20 +166,28 @@ class Kernel:
         counts: list[int] = self.counts("ports")[:, first : first + len(PORT_WORDS)].sum(0).tolist()
         return counts
 
-    def set_group(self, group: int, members: list[tuple[int, int]]) -> None:
-        """Make or replace a group: (interface, program) of each copy."""
-        key = struct.pack("=I", group)
+    def set_group(self, group: int, members: Sequence[tuple[int, int, int, int]]) -> None:
+        """Make, replace or remove a group: (port, replica id, interface, program) of each copy."""
+        key, replicas, before = struct.pack("=I", group), {}, Counter[int]()
+        for port, rid, *_ in members:
+            replicas[REPLICA_KEY.pack(group, port, before[port])] = struct.pack("=I", rid)
+            before[port] += 1
+        for place, replica in replicas.items():
+            self.maps["replicas"].update(place, replica)
         if not members:
             self.maps["groups"].delete(key)
-            return
-        held = Map(f"group {group}", syscall.DEVMAP, 4, 8, len(members))
-        try:
-            for position, member in enumerate(members):
-                with contextlib.suppress(syscall.BpfError):  # an interface that has gone
-                    held.update(struct.pack("=I", position), struct.pack("=II", *member))
-            self.maps["groups"].update(key, struct.pack("=I", held.fd))
-        finally:
-            held.close()
+        else:
+            held = Map(f"group {group}", syscall.DEVMAP, 4, 8, len(members))
+            try:
+                for position, (*_, interface, program) in enumerate(members):
+                    with contextlib.suppress(syscall.BpfError):  # an interface that has gone
+                        held.update(struct.pack("=I", position), struct.pack("=II", interface, program))
+                self.maps["groups"].update(key, struct.pack("=I", held.fd))
+            finally:
+                held.close()
+        for place in {*self.maps["replicas"].keys()} - replicas.keys():
+            if place.startswith(key):
+                self.maps["replicas"].delete(place)
 
 
 def linked(code: BpfObject, name: str, maps: Mapping[str, Map]) -> bytes:

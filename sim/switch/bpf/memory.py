@@ -48,6 +48,9 @@ class Memory:
         self.counts_at, self.processors = self.size, cells(_processors())
         self._add("words", 8 * len(STATISTICS))
         self._add("ports", 8 * len(PORT_WORDS) * PORTS)
+        # The number of the last packet for a group; that of the last copy at each port, and how many came before it.
+        self._add("last packet", 8)
+        self._add("copies", 8 * PORTS)
         for counter in program.counters.values():
             self._add(f"counter {counter.name}", cells(counter.size + 1) * 16)
         for table in program.tables.values():

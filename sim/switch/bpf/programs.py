@@ -4,7 +4,10 @@ A packet's first bytes are copied into the state map and parsed there; large hea
 used. What the program makes of them is written back, and the packet grows or shrinks: at its end if it has nothing but headers,
 else at its start. A copy finds what egress needs to know of it in front of its headers, where ``arrive`` wrote it.
 
-Each interface and each replica has a small program of its own in front (`stubs`), which says which port it is.
+Each interface has two small programs of its own in front (`stubs`), for packets and for copies, which say which port it is. They
+do not say which replica a copy is: all copies that wait for an interface go through the program of the first one's entry
+(`bq_enqueue` in the kernel's devmap.c). A packet's copies come on its processor in the group's order, so ``copy`` counts them and
+looks up the replica with this count.
 """
 
 import struct
@@ -51,6 +54,8 @@ _NORMAL, _REPLICATED = 0, 5
 _MOST_CARRIED = 192
 # Bookkeeping of other kinds of targets that this one uses otherwise.
 PORT, REPLICA, CURSOR, GROUP = "egress_port", "replica_count", "replica_next", "replica_offset"
+NUMBER = "clone_session"
+REPLICA_KEY = struct.Struct("=III")  # Group, port, how many copies of the packet came before at this port.
 
 
 @dataclass(frozen=True)
@@ -172,7 +177,7 @@ def _states_behind(program: ir.Program, whole: Collection[str]) -> dict[str, int
 def _carried(program: ir.Program) -> Carried:
     """Find what egress and the deparser read of a packet's metadata; headers come again out of the packet."""
     state = State(program)
-    places = [(INTERNAL[name], 4) for name in ("ingress_port", "ingress_length")]
+    places = [(INTERNAL[name], 4) for name in (GROUP, NUMBER, "ingress_port", "ingress_length")]
     for header, field in program.metadata_seen_leaving:
         slot = state.shape(header).fields[field]
         places.append((state.headers[header] + slot.offset, slot.storage // 8))
@@ -309,7 +314,6 @@ class _Entry:
         fn.st = fn.helper("map_lookup_elem", unit.map("state"), key)
         fn.returns(b.icmp_unsigned("==", fn.st, ll.Constant(PTR, None)), ABORTED)
         fn.set_internal(PROCESSOR, b.trunc(fn.helper("get_smp_processor_id"), I32))
-        kept = {name: fn.internal(name) for name in ("ingress_port", PORT, REPLICA, FLAGS, PROCESSOR)}
         first, end = fn.ends(self.xdp)
         length = fn.opaque(b.sub(b.ptrtoint(end, I64), b.ptrtoint(first, I64)))
         enough = b.icmp_unsigned("<=", fn.at(first, needed), end)
@@ -321,6 +325,7 @@ class _Entry:
                 fn.returns(b.icmp_unsigned("!=", error, ll.Constant(I64, 0)), ABORTED)
         fn.set_internal("packet_length", b.trunc(length, I32))
         self.loaded()
+        kept = {name: fn.internal(name) for name in ("ingress_port", PORT, REPLICA, FLAGS, PROCESSOR)}
         # After all helpers, so that LLVM knows what is zero.
         self._clear()
         for name, value in kept.items():
@@ -442,6 +447,9 @@ class _Arrive(_Entry):
         with b.if_then(b.icmp_unsigned("!=", group, ll.Constant(I32, 0))):
             fn.set_well_known("standard_metadata.instance_type", _REPLICATED)
             fn.set_internal(GROUP, group)
+            last = fn.pointer("last packet")
+            fn.add(Space.STATISTICS, last, ll.Constant(I64, 1))
+            fn.set_internal(NUMBER, b.trunc(fn.load(Space.STATISTICS, last, I64, 8), I32))
             self._carry()
             fn.call("headers", fn.st, ll.Constant(I32, self.carried.bytes))
             _reframe(fn, XDP_DROP)
@@ -467,6 +475,30 @@ class _Arrive(_Entry):
 
 class _Copy(_Entry):
     name = "copy"
+
+    def loaded(self) -> None:
+        """Find out which replica this is; in a test run the program in front says it."""
+        fn, b, unit = self.fn, self.b, self.unit
+        observed = b.and_(fn.internal(FLAGS), ll.Constant(I32, OBSERVED))
+        with b.if_then(b.icmp_unsigned("==", observed, ll.Constant(I32, 0)), likely=True):
+            frame, key, port = fn.at(fn.st, unit.frame_at), fn.at(fn.st, unit.key_at), fn.internal(PORT)
+            group, number = (fn.load(Space.STATISTICS, fn.at(frame, at), I32) for at in (0, 4))
+            row = fn.within(b.zext(port, I64), PORTS)
+            place = fn.at(fn.pointer("copies"), b.mul(row, ll.Constant(I64, 8)))
+            last = fn.load(Space.STATISTICS, place, I64, 8)
+            first = b.shl(b.zext(number, I64), ll.Constant(I64, 32))
+            same = b.icmp_unsigned(
+                "==", b.lshr(b.xor(last, first), ll.Constant(I64, 32)), ll.Constant(I64, 0)
+            )
+            now = b.select(same, b.add(last, ll.Constant(I64, 1)), first)
+            fn.store(Space.STATISTICS, now, place, 8)
+            for at, value in enumerate((group, port, b.trunc(now, I32))):
+                fn.store(Space.STATISTICS, value, fn.at(key, 4 * at), 4)
+            replica = fn.helper("map_lookup_elem", unit.map("replicas"), key)
+            with b.if_then(b.icmp_unsigned("==", replica, ll.Constant(PTR, None)), likely=False):
+                fn.bump("dropped_no_port")
+                b.ret(ll.Constant(I32, XDP_DROP))
+            fn.set_internal(REPLICA, b.load(replica, typ=I32))
 
     def _clear(self) -> None:
         fn, state, program = self.fn, self.unit.state, self.unit.program

@@ -1,4 +1,4 @@
-"""The small programs in front: one at each interface and one for each replica, which say who they are and go on."""
+"""The small programs in front, for packets and for copies at each interface, which say which port it is and go on."""
 
 import struct
 from collections.abc import Mapping

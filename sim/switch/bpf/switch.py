@@ -131,7 +131,7 @@ class XdpSwitch(ControlPlane):
                 table.free = sorted(set(range(1, max(table.entries, default=0))) - table.entries.keys())
             groups = self.kernel.maps["groups"]
             for key in {*groups.keys()} - {struct.pack("=I", g) for g in self._replication.groups}:
-                groups.delete(key)
+                self.kernel.set_group(struct.unpack("=I", key)[0], ())
             self._held = None
             self._share_memory()
 
@@ -234,7 +234,7 @@ class XdpSwitch(ControlPlane):
         if self._held is not None:
             return
         members = [
-            (self._interfaces[port], self.kernel.stub("copy", {PORT: port, REPLICA: rid, FLAGS: self._flags}))
+            (port, rid, self._interfaces[port], self.kernel.stub("copy", {PORT: port, FLAGS: self._flags}))
             for port, rid in self._replication.groups.get(group, ())
             if port in self._interfaces
         ]
