@@ -20,9 +20,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 def sharded(model: nn.Module, group: dist.ProcessGroup, gradients: str) -> nn.Module:
     """Shard a model's layers, and what is left of it, over the ranks of a group; all begin with the same parameters."""
-    warnings.filterwarnings(
-        "ignore", "FSDP2-wrapped module .* returned a view"
-    )  # It is not changed in place.
+    # The view is not changed in place.
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")
     mesh = DeviceMesh.from_group(group, "cpu")
     policy = MixedPrecisionPolicy(reduce_dtype=getattr(torch, gradients))
     for layer in model.layers.layers:

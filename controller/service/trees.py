@@ -37,9 +37,8 @@ class JobTrees:
         self._held = Ledgers(ledgers)
         self._aggregators: dict[str, TreeSwitch] = {}
         self._leaves: dict[str, TreeSwitch] = {}
-        self._workers_of: dict[
-            str, IPv4Network
-        ] = {}  # The workers' addresses of aggregators that are leaves.
+        # The workers' addresses of aggregators that are leaves.
+        self._workers_of: dict[str, IPv4Network] = {}
         self._known = possible
         self._possible = possible and len(network.switches) > 1
         self._switches = {

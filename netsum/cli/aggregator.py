@@ -72,6 +72,7 @@ def serve(
     import os
     import tempfile
 
+    from controller.addresses import ipv4_prefix
     from host_agent.job_api import CONTROLLER_VARIABLE
     from host_agent.joining.addresses import interface_addresses, own_addresses
     from netsum.aggregator import Agent
@@ -91,6 +92,11 @@ def serve(
         raise UsageError(
             "--engine xdp and --interface go together: the switch in the kernel is at an interface"
         )
+    try:
+        if workers:
+            ipv4_prefix(workers)
+    except ValueError as error:
+        raise UsageError(f"--workers: {error}") from None
     own = [interface_addresses().get(interface, ("",))[0]] if interface else own_addresses()
     address = ip or next(iter(own), "")
     if not address:

@@ -92,3 +92,21 @@ def test_all_that_it_writes_is_json_where_that_is_asked_for(tmp_path: Path, by_v
         assert "another controller" in refused["message"]
         process.terminate()
         assert all(json.loads(line) for line in process.stdout)
+
+
+@pytest.mark.parametrize("network", ["10.0.1.0/33", "10.0.1.5/24", "rack"])
+def test_an_aggregators_workers_are_a_network(network: str) -> None:
+    """Said before a switch is started and a controller is asked."""
+    options = [
+        "aggregator",
+        "serve",
+        "--controller",
+        "127.0.0.1:1",
+        "--ip",
+        "127.0.0.1",
+        "--workers",
+        network,
+    ]
+    done = CliRunner().invoke(app, options, prog_name="netsum")
+    assert done.exit_code == 2
+    assert f"--workers: expected an IPv4 network such as 10.0.1.0/24, not '{network}'" in done.stderr
