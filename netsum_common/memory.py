@@ -11,6 +11,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from netsum_common.compiled import Integer, compiled_inline
+
 __all__ = [
     "compare_bytes",
     "copy_bytes",
@@ -20,6 +22,8 @@ __all__ = [
     "load32",
     "load_acquire",
     "pointer",
+    "prefetch",
+    "prefetch_to_write",
     "store_release",
 ]
 
@@ -101,3 +105,39 @@ def fence(typing_context: Any) -> Any:
         return target.get_dummy_value()
 
     return types.void(), generate
+
+
+def _prefetch(for_writing: int) -> Any:
+    def typed(typing_context: Any, address: Any) -> Any:
+        del typing_context
+
+        def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            del signature
+            byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+            kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+            hints = [ir.Constant(word, hint) for hint in (for_writing, 3, 1)]
+            builder.call(function, [builder.inttoptr(arguments[0], byte), *hints])
+            return target.get_dummy_value()
+
+        return types.void(address), generate
+
+    return intrinsic(typed)
+
+
+_prefetch_line = _prefetch(0)
+_prefetch_line_to_write = _prefetch(1)
+
+
+@compiled_inline
+def prefetch(address: Integer, size: Integer) -> None:
+    """Fetch bytes into this processor's cache, to be read soon; the address need not be memory."""
+    for at in range(address, address + size, 64):
+        _prefetch_line(at)
+
+
+@compiled_inline
+def prefetch_to_write(address: Integer, size: Integer) -> None:
+    """Fetch bytes into this processor's cache and out of the others', to be written soon; the address need not be memory."""
+    for at in range(address, address + size, 64):
+        _prefetch_line_to_write(at)

@@ -16,7 +16,7 @@ from numba import carray, types
 
 from host_agent.wire.constants import EXPONENT_ALL_ZERO, EXPONENT_NON_FINITE
 from netsum_common.compiled import Integer, Record, Words, compiled, compiled_inline, routine_call
-from netsum_common.memory import pointer
+from netsum_common.memory import pointer, prefetch
 
 PAYLOAD: Final = np.dtype(
     [
@@ -54,6 +54,9 @@ PAYLOAD: Final = np.dtype(
     align=True,
 )
 """The part of a pass's record that codecs and this module read and write."""
+
+BLOCKS_AHEAD: Final = 8
+"""Which following block is fetched while one is read: a block alone is too short for the processor to see a stream."""
 
 _RECORD: Final = numba.from_dtype(PAYLOAD)
 _LANES: Final = types.Array(types.uint32, 1, "C")
@@ -164,9 +167,11 @@ def elements_of(payload: Record, block: int, lane_count: int) -> tuple[Integer, 
 
 @compiled_inline
 def source_of(payload: Record, block: int, lane_count: int, dtype: Any) -> Any:
-    """Return a block of this worker's array as elements of `dtype`."""
+    """Return a block of this worker's array as elements of `dtype`, and fetch one that follows."""
     start, stop = elements_of(payload, block, lane_count)
-    return carray(pointer(payload.source), (payload.elements,), dtype)[start:stop]
+    values = carray(pointer(payload.source), (payload.elements,), dtype)[start:stop]
+    prefetch(values.ctypes.data + BLOCKS_AHEAD * values.nbytes, values.nbytes)
+    return values
 
 
 @compiled_inline

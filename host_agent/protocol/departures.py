@@ -7,6 +7,8 @@ question. Where chunk c - S was that of a roll call, which not all workers had t
 c - S + 1 too.
 """
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -43,6 +45,11 @@ from host_agent.wire.constants import (
 )
 from host_agent.wire.header import HEADER_WORDS, write_header
 from netsum_common.compiled import Integer, Record, Records, Words, borrowed, compiled, compiled_inline
+from netsum_common.memory import prefetch_to_write
+
+_ROWS_AHEAD: Final = (
+    4  # Which following row is fetched while one is written: a switch that read it has it in another cache.
+)
 
 
 @compiled
@@ -92,6 +99,9 @@ def transmit(
             filled += _send_again(core, passes, slot, now_ns, words, tx_bytes, filled)
         chunk += 1
     while filled < room and _may_send_next(core, slots, passes):
+        if filled + _ROWS_AHEAD < room:
+            length = HEADER_BYTES + LANE_BYTES * core.lanes
+            prefetch_to_write(words[filled + _ROWS_AHEAD].ctypes.data, length)
         filled += _send_next(core, slots, passes, now_ns, words[filled], tx_bytes, filled)
     return filled
 

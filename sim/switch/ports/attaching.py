@@ -155,7 +155,7 @@ class Attachments:
         ring["base"], ring["rows"], ring["row_bytes"] = base, *shape
         ring["up_lengths"], ring["up_rows"] = base + shape.up_lengths, base + shape.up_rows
         ring["down_lengths"], ring["down_rows"] = base + shape.down_lengths, base + shape.down_rows
-        ring["up_tail"] = ring["down_head"] = ring["unpublished"] = 0
+        ring["up_tail"] = ring["down_head"] = ring["down_tail"] = ring["unpublished"] = 0
         ring["bell"], ring["port"], ring["position"] = grant.worker_bell, port, self._positions[port]
         ring["ip"], ring["udp_port"] = int.from_bytes(socket.inet_aton(ip), "big"), udp_port
         self._held[free] = grant, memory

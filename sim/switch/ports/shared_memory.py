@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from netsum_common.compiled import Array, Integer, compiled, compiled_inline
-from netsum_common.memory import copy_bytes, fence, load32, load_acquire, store_release
+from netsum_common.memory import (
+    copy_bytes,
+    fence,
+    load32,
+    load_acquire,
+    prefetch,
+    prefetch_to_write,
+    store_release,
+)
 from netsum_common.rings import (
     DOWN_HEAD,
     DOWN_TAIL,
@@ -59,6 +67,7 @@ RINGS = np.dtype(
             "row_bytes",
             *("up_lengths", "up_rows", "down_lengths", "down_rows"),  # addresses
             *("up_tail", "down_head"),  # the switch's own; what the memory says of them is for the worker
+            "down_tail",  # how far the worker has read, at the last look
             "unpublished",  # 1: rows were written that the worker cannot see yet
             "bell",  # the worker's eventfd
             "position",  # of the port among the driver's
@@ -69,6 +78,7 @@ RINGS = np.dtype(
 )
 """The two rings of a worker, as the switch keeps them."""
 
+_AHEAD = 4  # Which following row is fetched while one is read or written: the worker has it in another processor's cache.
 SHARE = 32  # Datagrams taken from a worker before the next worker has its turn.
 _BATCHES_BETWEEN_LOOKS = 8  # While rings are never empty, the driver below is polled after this many batches.
 
@@ -199,6 +209,7 @@ def _take(inbox: MemoryInbox, ring: Any, count: Integer, now_ns: Integer) -> Int
             counts[DROPPED_IN] += 1
         else:
             frame = inbox.frames[count]
+            prefetch(ring.up_rows + (ring.up_tail + _AHEAD & ring.rows - 1) * ring.row_bytes, size)
             copy_bytes(
                 np.uintp(frame.ctypes.data + HEADER_BYTES),
                 np.uintp(ring.up_rows + at * ring.row_bytes),
@@ -282,7 +293,9 @@ def _put(outbox: MemoryOutbox, ring: Any, row: Array, offset: Integer, size: Int
     if lost(outbox.draws, ring.position, outbox.drop_ppm):
         counts[DROPPED_OUT] += 1
         return
-    waiting = ring.down_head - np.int64(load_acquire(np.uintp(ring.base + DOWN_TAIL))) & 0xFFFFFFFF
+    if ring.down_head - ring.down_tail & 0xFFFFFFFF == ring.rows:
+        ring.down_tail = np.int64(load_acquire(np.uintp(ring.base + DOWN_TAIL)))
+    waiting = ring.down_head - ring.down_tail & 0xFFFFFFFF
     if waiting > ring.rows:
         ring.state = BROKEN
         return
@@ -290,6 +303,7 @@ def _put(outbox: MemoryOutbox, ring: Any, row: Array, offset: Integer, size: Int
         counts[QUEUE_FULL] += 1
         return
     at = ring.down_head & ring.rows - 1
+    prefetch_to_write(ring.down_rows + (ring.down_head + _AHEAD & ring.rows - 1) * ring.row_bytes, size)
     copy_bytes(
         np.uintp(ring.down_rows + at * ring.row_bytes), np.uintp(row.ctypes.data + offset), np.uintp(size)
     )
