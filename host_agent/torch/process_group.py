@@ -37,7 +37,7 @@ from host_agent.torch.rendezvous import join
 from host_agent.torch.resizing import adopted, announce
 from host_agent.torch.slot_group import SlotGroup
 from host_agent.torch.sparse import reduce_sparse, sparse_on_slots
-from host_agent.torch.staging import staged
+from host_agent.torch.staging import host_memory, staged, write_staged
 from host_agent.torch.through_gloo import ThroughGloo
 from host_agent.torch.tracing import untraced_methods
 from host_agent.torch.work import NetsumWork
@@ -81,7 +81,8 @@ class NetsumProcessGroup(ThroughGloo):
         self._store = store
         gloo = self._new_gloo(store, "gloo/")
         # Base methods, which C++ code calls for what is not overridden here, find their backend by it.
-        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
+        for device in ("cpu", "cuda"):
+            self._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, gloo)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self._gloo: Any = gloo
 
@@ -204,7 +205,8 @@ class NetsumProcessGroup(ThroughGloo):
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Reduce several tensors; each rank gets its part of each."""
-        pieces = [cut(whole, piece, self._size) for whole, piece in zip(inputs, outputs, strict=True)]
+        wholes = [staged(each, read=True, write=False).tensor for each in inputs]
+        pieces = [cut(whole, piece, self._size) for whole, piece in zip(wholes, outputs, strict=True)]
         return self.reduce_scatter([output.view(-1) for output in outputs], pieces, opts)
 
     _reduce_scatter_base = reduce_scatter_single
@@ -338,17 +340,16 @@ class NetsumProcessGroup(ThroughGloo):
     def _gather_in_list(self, own: Tensor, pieces: Sequence[Tensor]) -> tuple[Future[Any], Finish]:
         """Begin to gather the ranks' tensors, whose numbers of elements may differ, in one tensor for each."""
         longest = max(piece.numel() for piece in pieces)
-        row = own.detach().reshape(-1)
+        row = staged(own.detach().reshape(-1), read=True, write=False).tensor
         if row.numel() < longest:
-            row = torch.zeros(longest, dtype=own.dtype, device=own.device)
-            row[: own.numel()] = own.detach().reshape(-1)
-        whole = torch.empty(len(pieces), longest, dtype=own.dtype, device=own.device)
+            row = torch.cat([row, row.new_zeros(longest - row.numel())])
+        whole = host_memory((len(pieces), longest), own)
         future, finish_whole = self._gather(row, whole, label_of("all_gather", "", *pieces))
 
         def finish() -> None:
             finish_whole()
             for piece, gathered in zip(pieces, whole, strict=True):
-                overwrite(piece, gathered[: piece.numel()].view(piece.shape))
+                write_staged(piece, gathered[: piece.numel()].view(piece.shape))
 
         return future, finish
 

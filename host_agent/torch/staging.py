@@ -1,11 +1,12 @@
 """Tensors where the CPU can work on them: in their own memory, or in a copy that is brought back.
 
-Not run on a GPU yet: the machines this was built on have none. Every copy waits for the device, and so does what only
-receives a result, so that no stream need be known later: all that the caller has put on its stream is done when a collective
-begins, and the result is there when it ends.
+A collective of CUDA tensors begins when all is done that the caller had put on its stream, and ends when its result is in
+the memory of the GPU, so no stream need be known later. Results are copied on a stream of their own: they do not wait for
+kernels that the caller has queued meanwhile. Pinned memory is kept and used again by PyTorch's allocator.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ class Staged(NamedTuple):
 
     # On the CPU, its values as they are in memory; the one that was staged, if that is such a tensor.
     tensor: Tensor
-    bring_back: Callable[[], None]  # Puts what was written to it where it belongs.
+    bring_back: Callable[[], None]  # Puts what was written to it where it belongs; returns when it is there.
 
 
 def staged(tensor: Tensor, *, read: bool, write: bool) -> Staged:
@@ -28,11 +29,32 @@ def staged(tensor: Tensor, *, read: bool, write: bool) -> Staged:
     if tensor.device.type == "cpu" and not tensor.is_neg() and not tensor.is_conj():
         return Staged(tensor, nothing)
     if tensor.device.type == "cuda":
-        # The result is brought back on another thread's stream: nothing the caller still has to write may come after it.
+        # The result is brought back on another stream: nothing the caller still has to write may come after it.
         torch.cuda.current_stream(tensor.device).synchronize()
-    # The device is said because a program may have chosen another default.
-    pinned = tensor.device.type == "cuda"
-    copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=pinned)
+    copy = host_memory(tensor.shape, tensor)
     if read:
-        overwrite(copy, tensor)
-    return Staged(copy, (lambda: overwrite(tensor, copy)) if write else nothing)
+        # PyTorch copies negated values of a GPU with the wrong sign if they are not contiguous.
+        overwrite(copy, tensor.resolve_conj().resolve_neg())
+    return Staged(copy, functools.partial(write_staged, tensor, copy) if write else nothing)
+
+
+def host_memory(shape: Sequence[int], like: Tensor) -> Tensor:
+    """Return a new tensor of the CPU, in pinned memory if what it is copied to or from is a CUDA tensor."""
+    # The device is said because a program may have chosen another default.
+    return torch.empty(shape, dtype=like.dtype, device="cpu", pin_memory=like.device.type == "cuda")
+
+
+def write_staged(tensor: Tensor, copy: Tensor) -> None:
+    """Copy values of the CPU into a tensor on any device, in any thread; returns when they are there."""
+    if tensor.device.type != "cuda":
+        overwrite(tensor, copy)
+        return
+    stream = _stream_to(tensor.device)
+    with torch.cuda.stream(stream):
+        overwrite(tensor, copy)
+    stream.synchronize()  # A tensor that is not contiguous is written by a kernel, for which the copy does not wait.
+
+
+@functools.cache
+def _stream_to(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)

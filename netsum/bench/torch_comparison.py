@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
+
 from netsum.allreduce.plan import PlanError, parse_size, size_text
 from netsum.allreduce.report import Message
 from netsum.bench.machine import use_examples
@@ -28,6 +30,7 @@ EXAMPLES = {
 }
 """Steps of a run."""
 DTYPES = ("float32", "bfloat16")
+DEVICES = ("cpu", "cuda")
 
 
 @dataclass
@@ -56,10 +59,10 @@ class Comparison:
             self.examples[message["name"], message["dtype"]][message["backend"]].append(message)
 
 
-def plan_of(runs: int, collectives: str, sizes: str, examples: str, dtypes: str) -> TorchPlan:
+def plan_of(runs: int, collectives: str, sizes: str, examples: str, dtypes: str, device: str) -> TorchPlan:
     """Read a plan as options write it: with commas between what is listed; no sizes and examples if empty.
 
-    Raises PlanError if there is no such collective, size, example or type.
+    Raises PlanError if there is no such collective, size, example, type or device.
     """
     other = sorted({*collectives.split(",")} - {*COLLECTIVES})
     if other:
@@ -67,6 +70,10 @@ def plan_of(runs: int, collectives: str, sizes: str, examples: str, dtypes: str)
     unknown = sorted({*dtypes.split(",")} - {*DTYPES})
     if unknown:
         raise PlanError(f"--dtypes: expected {' or '.join(DTYPES)}, not {unknown[0]!r}")
+    if device not in DEVICES:
+        raise PlanError(f"--device: expected {' or '.join(DEVICES)}, not {device!r}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise PlanError("--device cuda: PyTorch finds no GPU that it can use here")
     names = [name for name in examples.split(",") if name]
     if names:
         use_examples()
@@ -79,6 +86,7 @@ def plan_of(runs: int, collectives: str, sizes: str, examples: str, dtypes: str)
         sizes=[parse_size(size) for size in sizes.split(",") if size],
         dtypes=dtypes.split(","),
         examples={name: EXAMPLES[name] for name in names},
+        device=device,
     )
 
 

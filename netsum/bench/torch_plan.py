@@ -24,6 +24,7 @@ class TorchPlan:
     sizes: list[int]  # Of the tensors: what is reduced or gathered in all, in bytes of float32.
     dtypes: list[str]  # Their types, and those in which gradients are added.
     examples: dict[str, int]  # Steps of each example, by the name of its module.
+    device: str  # Where the tensors are; the examples are trained on the CPU.
 
     def to_json(self) -> str:
         """Return it as text."""

@@ -37,26 +37,29 @@ def _run(collective: str, tensor: torch.Tensor, group: dist.ProcessGroup) -> tor
 
 
 def _measure_collective(
-    group: dist.ProcessGroup, collective: str, size_bytes: int, dtype: str, interface: str
+    group: dist.ProcessGroup, collective: str, size_bytes: int, dtype: str, device: str, interface: str
 ) -> tuple[float, float]:
     """Return how long a collective takes at the rank that takes longest, and the bytes that this host receives; check the result.
 
     `size_bytes` is that of a float32 tensor with as many elements as are reduced or gathered.
     """
     repeats = repeats_of(size_bytes)
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
     world = dist.get_world_size()
     elements = -(-size_bytes // 4 // world) * world
     spent, (_, before) = 0.0, wire_bytes(interface)
     for _ in range(repeats):
-        tensor = torch.full((elements,), dist.get_rank() + 1.0, dtype=getattr(torch, dtype))
+        tensor = torch.full((elements,), dist.get_rank() + 1.0, dtype=getattr(torch, dtype), device=device)
+        synchronize()
         dist.barrier(group)
         begin = time.perf_counter()
         result = _run(collective, tensor, group)
+        synchronize()
         spent += time.perf_counter() - begin
     received = (wire_bytes(interface)[1] - before) / repeats
     expected = torch.full_like(result, world * (world + 1) / 2)
     if collective == "all_gather":
-        expected = (torch.arange(world) + 1).to(result.dtype).repeat_interleave(elements // world)
+        expected = (torch.arange(world) + 1).to(result).repeat_interleave(elements // world)
     if not torch.equal(result, expected):
         raise RuntimeError(f"{dist.get_backend(group)}: {collective} of {elements} {dtype} elements is wrong")
     slowest = torch.tensor(spent / repeats, dtype=torch.float64)
@@ -67,7 +70,7 @@ def _measure_collective(
 def _measure(plan: TorchPlan, groups: dict[str, dist.ProcessGroup], run: int, interface: str) -> None:
     for collective, size, dtype in itertools.product(plan.collectives, plan.sizes, plan.dtypes):
         for backend, group in groups.items():
-            seconds, received = _measure_collective(group, collective, size, dtype, interface)
+            seconds, received = _measure_collective(group, collective, size, dtype, plan.device, interface)
             if dist.get_rank() == 0:
                 what = {"event": "collective", "collective": collective, "backend": backend, "bytes": size}
                 took = {"seconds": seconds, "received": received}
@@ -89,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with world(options, _TIMEOUT):
         groups = {backend: dist.new_group(backend=backend, timeout=_TIMEOUT) for backend in BACKENDS}
         for group in groups.values():  # Connections are made, and code loaded, by the first ones.
-            _measure_collective(group, "all_reduce", 1 << 16, "float32", options.interface)
+            _measure_collective(group, "all_reduce", 1 << 16, "float32", plan.device, options.interface)
         for run in range(plan.runs):
             # Which comes first changes with each run.
             order = BACKENDS if run % 2 == 0 else BACKENDS[::-1]

@@ -15,6 +15,8 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+import torch
+
 from netsum.allreduce.launch import RankError
 from netsum.allreduce.session import loopback_controller
 from netsum.bench.machine import machine_and_date
@@ -45,7 +47,7 @@ def _on_loopback(plan: TorchPlan, workers: int, lanes: int) -> Comparison:
         loopback_controller(workers, lanes, 0, Path(name)) as controller,
     ):
         comparison = compare(plan, workers, controller=controller, folder=Path(name))
-    if find_spec("mpi4py") and shutil.which(MPIRUN):
+    if plan.device == "cpu" and find_spec("mpi4py") and shutil.which(MPIRUN):
         _measure_mpi(plan, workers, comparison)
     return comparison
 
@@ -87,12 +89,15 @@ def run(
     lanes: str,
     examples: str,
     dtypes: str,
+    device: str,
 ) -> None:
     """Measure, and print the times, their ratio, the machine and the date."""
-    plan = plan_of(runs, collectives, sizes, examples, dtypes)
+    plan = plan_of(runs, collectives, sizes, examples, dtypes, device)
     counts = whole_numbers(workers, "--workers")
     where = "plain loopback" if topology is None else f"{topology}, every link {rate}, {loss} % loss"
-    print(machine_and_date())
+    if device == "cuda":
+        where += f", tensors on one {torch.cuda.get_device_name()}"
+    print(machine_and_date(PyTorch=torch.__version__))
     print(
         f"load before: {os.getloadavg()[0]:.1f}; {where}, embedded switch, {lanes} lanes; "
         f"medians of {runs} runs (least … most)"

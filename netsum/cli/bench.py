@@ -191,6 +191,13 @@ def bench_torch(
             metavar="TYPES", help="float32, bfloat16: of the tensors, and of the gradients on their way."
         ),
     ] = "float32",
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="cpu|cuda",
+            help="cpu, or cuda: all processes' tensors on one GPU; examples stay on the CPU.",
+        ),
+    ] = "cpu",
 ) -> None:
     """torch.distributed over netsum and over Gloo in the same processes, on plain loopback or a testbed; needs PyTorch.
 

@@ -66,9 +66,9 @@ def bools(rank: int, world: int) -> None:
 
 @check
 def wide_integers(rank: int, world: int) -> None:
-    limit = 2**63 // world - 1
+    limit, here = 2**63 // world - 1, torch.get_default_device()
     given = [
-        torch.randint(-limit, limit, (500,), generator=torch.Generator().manual_seed(each))
+        torch.randint(-limit, limit, (500,), generator=torch.Generator(here).manual_seed(each))
         for each in range(world)
     ]
     stacked = torch.stack(given)
@@ -373,7 +373,7 @@ def functional(rank: int, world: int) -> None:
     from torch.distributed import _functional_collectives as collectives
     from torch.distributed.device_mesh import init_device_mesh
 
-    mesh = init_device_mesh("cpu", (world,))
+    mesh = init_device_mesh(torch.get_default_device().type, (world,))
     assert collectives.all_reduce(torch.ones(2), "sum", mesh).tolist() == [world, world]
     assert collectives.all_gather_tensor(torch.ones(2) * rank, 0, mesh).tolist() == [0, 0, 1, 1, 2, 2]
     assert collectives.reduce_scatter_tensor(torch.ones(6) * rank, "sum", 0, mesh).tolist() == [3, 3]
@@ -384,6 +384,7 @@ def functional(rank: int, world: int) -> None:
 @check
 def statistics(rank: int, world: int) -> None:
     assert dist.get_backend() == "netsum"
+    dist.all_reduce(torch.ones(1))
     assert dist.group.WORLD.communicator.total_stats.collectives > 0
 
 
@@ -406,20 +407,22 @@ def test_a_collective_does_so_over_a_network_that_loses_packets(
 def test_bits_are_the_same_at_every_rank_in_every_run_and_with_loss(
     ranks: Ranks, ranks_with_loss: Ranks
 ) -> None:
-    without, again, with_loss = ranks.run(_bits), ranks.run(_bits), ranks_with_loss.run(_bits)
+    without, again = ranks.run(bits_of_reductions), ranks.run(bits_of_reductions)
+    with_loss = ranks_with_loss.run(bits_of_reductions)
     assert len({digest for digest, _ in without + again + with_loss}) == 1
     assert sum(retransmissions for _, retransmissions in with_loss) > 0
 
 
-def _bits(rank: int, world: int) -> tuple[str, int]:
+def bits_of_reductions(rank: int, world: int) -> tuple[str, int]:
     """Return a digest of the results of reductions, and how many packets were sent again."""
     digest = hashlib.sha256()
     generator = torch.Generator().manual_seed(rank)
     before = dist.group.WORLD.communicator.total_stats.retransmissions
     for dtype in FLOATS:
         for kind in ("SUM", "AVG", "MAX"):
-            scale = torch.logspace(-6, 6, 40_000)
-            tensor = (torch.randn(40_000, generator=generator) * scale).clamp(-6e4, 6e4).to(dtype)
+            scale = torch.logspace(-6, 6, 40_000, device="cpu")
+            given = torch.randn(40_000, generator=generator, device="cpu") * scale
+            tensor = given.clamp(-6e4, 6e4).to(torch.get_default_device(), dtype)
             dist.all_reduce(tensor, getattr(dist.ReduceOp, kind))
-            digest.update(tensor.view(torch.uint8).numpy().tobytes())
+            digest.update(tensor.cpu().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest(), dist.group.WORLD.communicator.total_stats.retransmissions - before

@@ -88,16 +88,17 @@ SETTINGS: list[dict[str, Any]] = [
 
 def trained(rank: int, world: int, settings: dict[str, Any], switch_at: int | None = None) -> dict[str, Any]:
     torch.manual_seed(0)
+    here = torch.get_default_device()
     inner = torch.nn.Sequential(torch.nn.Linear(20, 40), torch.nn.Tanh(), torch.nn.Linear(40, 5))
     model = torch.nn.parallel.DistributedDataParallel(inner, bucket_cap_mb=0.002)
     state = compress(model, **settings)
     descent = torch.optim.SGD(model.parameters(), 0.1)
-    teacher = torch.randn(20, 5, generator=torch.Generator().manual_seed(99))
+    teacher = torch.randn(20, 5, generator=torch.Generator(here).manual_seed(99))
     losses = []
     for step in range(15):
         if step == switch_at:
             state.switch_to(make_compressor("block-float", bits=8))
-        inputs = torch.randn(16, 20, generator=torch.Generator().manual_seed(100 * step + rank))
+        inputs = torch.randn(16, 20, generator=torch.Generator(here).manual_seed(100 * step + rank))
         descent.zero_grad()
         loss = (model(inputs) - inputs @ teacher).square().mean()
         loss.backward()

@@ -100,11 +100,12 @@ def scaled_half_precision(rank: int, world: int) -> list[float]:
     """An Inf in one worker's gradient makes every worker skip that step."""
     model = torch.nn.parallel.DistributedDataParallel(small_model())
     descent = torch.optim.SGD(model.parameters(), 0.1)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    device = torch.get_default_device().type
+    scaler = torch.amp.GradScaler(device, init_scale=1024.0)
     for step in range(3):
         descent.zero_grad()
         before = flat(model)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(device, torch.bfloat16):
             loss = model(inputs_of(step, rank)).square().mean()
         if step == 1 and rank == 1:
             loss = loss * float("inf")
@@ -201,7 +202,7 @@ def fully_sharded(rank: int, world: int) -> list[float]:
     from torch.distributed.fsdp import fully_shard
 
     model = small_model()
-    fully_shard(model, mesh=init_device_mesh("cpu", (world,)))
+    fully_shard(model, mesh=init_device_mesh(torch.get_default_device().type, (world,)))
     _train(model, rank)
     whole = [float(each) for shard in model.parameters() for each in shard.full_tensor().detach().flatten()]
     torch.testing.assert_close(whole, _plain_alone(world), rtol=0, atol=1e-6)
@@ -216,7 +217,7 @@ def fully_sharded_with_gradients_added_as_bfloat16(rank: int, world: int) -> lis
     def sent(reduced_as: torch.dtype) -> tuple[int, list[float]]:
         torch.manual_seed(0)
         model = torch.nn.Linear(64, 128 * world)
-        mesh = init_device_mesh("cpu", (world,))
+        mesh = init_device_mesh(torch.get_default_device().type, (world,))
         group = mesh.get_group()
         fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=reduced_as))
         loss = model(torch.full((4, 64), rank + 1.0)).square().sum()
@@ -239,7 +240,7 @@ def fully_sharded_with_gradients_added_as_bfloat16(rank: int, world: int) -> lis
 def fully_sharded_first_form(rank: int, world: int) -> list[float]:
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-    model = FullyShardedDataParallel(small_model(), device_id=torch.device("cpu"))
+    model = FullyShardedDataParallel(small_model(), device_id=torch.get_default_device())
     _train(model, rank)
     with FullyShardedDataParallel.summon_full_params(model):
         whole = flat(model)

@@ -137,3 +137,34 @@ def _elsewhere(rank: int, world: int) -> None:
         assert torch.equal(part, world * whole[2 * rank : 2 * rank + 2])
         dist.all_gather_into_tensor(Elsewhere(whole), Elsewhere(part.fill_(rank)))
         assert whole.tolist() == [0, 0, 1, 1, 2, 2]
+        pieces = [torch.zeros(each, dtype=dtype) for each in range(world)]
+        dist.all_gather(
+            [Elsewhere(each) for each in pieces], Elsewhere(torch.full((rank,), rank, dtype=dtype))
+        )
+        assert [each.tolist() for each in pieces] == [[], [1], [2, 2]]
+        _through_gloo(rank, world, dtype)
+
+
+def _through_gloo(rank: int, world: int, dtype: torch.dtype) -> None:
+    own, taken = torch.full((2,), rank, dtype=dtype), torch.zeros(2, dtype=dtype)
+    pieces = [torch.zeros(2, dtype=dtype) for _ in range(world)]
+    elsewhere = [Elsewhere(each) for each in pieces]
+    dist.gather(Elsewhere(own), elsewhere if rank == 1 else None, dst=1)
+    assert [each.tolist() for each in pieces] == ([[0, 0], [1, 1], [2, 2]] if rank == 1 else [[0, 0]] * 3)
+    dist.scatter(Elsewhere(taken), elsewhere if rank == 1 else None, src=1)
+    assert taken.tolist() == [rank, rank]
+    dist.all_to_all(elsewhere, [Elsewhere(own + 10 * each) for each in range(world)])
+    assert [each.tolist() for each in pieces] == [[10 * rank + each] * 2 for each in range(world)]
+    swapped = torch.zeros(world, dtype=dtype)
+    dist.all_to_all_single(Elsewhere(swapped), Elsewhere(torch.full((world,), rank, dtype=dtype)))
+    assert swapped.tolist() == [0, 1, 2]
+    before = (rank - 1) % world
+    works = [dist.isend(Elsewhere(own), (rank + 1) % world), dist.irecv(Elsewhere(taken), before)]
+    for work in works:
+        work.wait()
+    assert taken.tolist() == [before, before]
+    if rank == 0:
+        assert {dist.recv(Elsewhere(taken.fill_(0))) for _ in range(world - 1)} == {1, 2}
+        assert taken.tolist() == [3, 3]
+    else:
+        dist.send(Elsewhere(own.fill_(3)), 0)
