@@ -94,15 +94,18 @@ def forgetful(lanes: int) -> ir.Program:
 
 
 def forgetful_switch(job: BenchJob) -> XdpSwitch:
-    """Return a switch in the kernel with `forgetful`, to which the job's first worker is admitted."""
+    """Return a switch in the kernel with `forgetful`, to which the job's workers are admitted."""
     switch = XdpSwitch(forgetful(job.lanes))
     names: dict[str, Any] = {n.rpartition(".")[2]: n for n in switch.program.tables}
     names |= {a.name.rpartition(".")[2]: a.name for a in switch.program.actions.values()}
     own = TableEntry((Exact(SWITCH_IP),), 0, names["own_address"], (0x020000000064,))
     switch.table_insert(names["switch_address"], own)
-    key = tuple(map(Exact, (job.port_of(0), job.ip(0), job.job_id, 0, job.token)))
-    admitted = TableEntry(key, 0, names["admit"], (job.epoch, job.workers, 2, 5, 0, 2 * job.slots, 1))
-    switch.table_insert(names["worker_admission"], admitted)
+    for worker in range(job.workers):
+        key = tuple(map(Exact, (job.port_of(worker), job.ip(worker), job.job_id, worker, job.token)))
+        admitted = TableEntry(
+            key, 0, names["admit"], (job.epoch, job.workers, 2, 5, 0, 2 * job.slots, 1 << worker)
+        )
+        switch.table_insert(names["worker_admission"], admitted)
     return switch
 
 

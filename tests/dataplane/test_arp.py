@@ -6,7 +6,7 @@ import pytest
 
 from tests.dataplane.dataplane.frames import ARP, ethernet
 from tests.dataplane.dataplane.jobs import SWITCH_IP, SWITCH_MAC, worker_at
-from tests.dataplane.dataplane.target import Packet, Target
+from tests.dataplane.dataplane.target import Entry, Packet, Target
 
 REQUEST, REPLY = 1, 2
 BROADCAST = 0xFFFFFFFFFFFF
@@ -33,6 +33,10 @@ def request(port: int, target_ip: int = SWITCH_IP, dst: int = BROADCAST, padding
     return port, ethernet(dst, asker.mac, ARP, arp(REQUEST, (asker.mac, asker.ip), (0, target_ip)) + padding)
 
 
+def own_address(ip: int, mac: int) -> Entry:
+    return Entry("switch_address", {"address": ip}, "own_address", {"mac": mac})
+
+
 @pytest.mark.parametrize("padding", [b"", bytes(18)], ids=["bare", "padded"])
 @pytest.mark.parametrize("dst", [BROADCAST, SWITCH_MAC], ids=["broadcast", "unicast"])
 def test_request_is_answered_to_the_asker_alone(target: Target, dst: int, padding: bytes) -> None:
@@ -45,6 +49,25 @@ def test_request_is_answered_to_the_asker_alone(target: Target, dst: int, paddin
 
 def test_request_for_somebody_else_is_not(target: Target) -> None:
     assert target.send([request(0, SWITCH_IP - 1), request(0, 0), request(0, 0xFFFFFFFF)]) == []
+
+
+def test_addresses_come_and_go(target: Target) -> None:
+    """One address, two, the other one, then the first with another MAC address: each is answered while it is there."""
+    entries = {
+        (ip, mac): own_address(ip, mac) for ip in (SWITCH_IP, SWITCH_IP + 1) for mac in (SWITCH_MAC, 5)
+    }
+    first, second, changed = entries[SWITCH_IP, SWITCH_MAC], entries[SWITCH_IP + 1, 5], entries[SWITCH_IP, 5]
+    held = [first]
+    for entry in (second, first, changed, second, changed, first):
+        if entry in held:
+            held.remove(entry)
+            target.delete([entry])
+        else:
+            held.append(entry)
+            target.insert([entry])
+        answers = target.send([request(0), request(0, SWITCH_IP + 1)])
+        macs = {e.key["address"]: e.params["mac"] for e in held}
+        assert [int.from_bytes(frame[6:12]) for _, frame in answers] == [m for _, m in sorted(macs.items())]
 
 
 @pytest.mark.parametrize(

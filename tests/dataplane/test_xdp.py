@@ -322,13 +322,23 @@ def load_behind(self: Any, xdp: Any, at: Any, target: Any, size: int) -> None:
     LOAD(self, xdp, self.b.add(at, ll.Constant(I64, 1)), target, size)
 
 
+def store_behind(self: Any, at: Any, source: Any, size: int) -> None:
+    STORE(self, self.b.add(at, ll.Constant(I64, 1)), source, size)
+
+
+def store_one_less(self: Any, size: Any) -> None:
+    STORE_FIRST(self, self.b.sub(size, ll.Constant(I64, 1)))
+
+
 SATURATE, STUB, WITHIN, LOAD = BpfFn.saturate, Kernel.stub, BpfFn.within, BpfFn.load_bytes
+STORE, STORE_FIRST = BpfFn._store_bytes, BpfFn.store_first
 MUTANTS: dict[str, tuple[type, str, Any]] = {
     "byte order of a lane that is read": (BpfFn, "load_slot", Fn.load_slot),
     "byte order of a lane that is written": (BpfFn, "store_slot", Fn.store_slot),
     "sums are of unsigned numbers": (BpfFn, "saturate", saturate_unsigned),
     "sums go round": (BpfFn, "saturate", lambda fn, op, a, b, unsigned: fn.b.add(a, b)),
-    "headers are written one byte short": (BpfFn, "helper", instead_of("one less", "xdp_store_bytes")),
+    "headers are written one byte short": (BpfFn, "store_first", store_one_less),
+    "a header is written one byte too far": (BpfFn, "_store_bytes", store_behind),
     "a packet grows that should shrink": (
         BpfFn,
         "helper",
@@ -376,7 +386,9 @@ def test_what_the_verifier_says_is_shown_with_the_place_in_the_program(
 ) -> None:
     """An index that is not cut makes an address that the verifier does not know; p4c's file says the line, or it is a name."""
     program = load_program(program_files(64)[0])
-    monkeypatch.setattr(BpfFn, "within", lambda fn, at, n: fn.opaque(at) if n > 1024 else WITHIN(fn, at, n))
+    monkeypatch.setattr(
+        BpfFn, "within", lambda fn, at, n: fn.opaque(at) if 1024 < n < 1 << 14 else WITHIN(fn, at, n)
+    )
     with pytest.raises(syscall.VerifierError, match=r"verifier refuses .* at table .*\.worker_admission$"):
         XdpSwitch(program, tmp_path)
     tables = {

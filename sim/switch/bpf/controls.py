@@ -1,5 +1,6 @@
 """BPF code for a control: tables are maps of the kernel, registers are used under a lock."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir as ll
@@ -15,9 +16,9 @@ from sim.switch.codegen.tables import key_words
 from sim.switch.errors import UnsupportedProgramError
 from sim.switch.table_layout import TableShape
 
-HAS_ENTRIES = (
-    2  # In the word in front of a table's default action, whose lowest bit says which of two copies counts.
-)
+# In the word in front of a table's default action, whose lowest bit says which of two copies counts: whether the table has
+# entries, and whether it has one, whose key and record lie behind the default action.
+HAS_ENTRIES, HAS_ONE = 2, 4
 
 
 def is_trie(program: ir.Program, table: ir.Table) -> bool:
@@ -120,18 +121,31 @@ class _BpfControl(ControlWriter):
         b.store(missed, record)
         entries = b.and_(word, ll.Constant(I64, HAS_ENTRIES))
         with b.if_then(b.icmp_unsigned("!=", entries, ll.Constant(I64, 0))):
-            key = fn.at(fn.st, fn.unit.key_at)
-            self._write_key(table, shape, key)
-            found = fn.helper("map_lookup_elem", fn.unit.map(f"table {table.name}"), key)
-            with b.if_then(b.icmp_unsigned("!=", found, ll.Constant(PTR, None))):
-                known = fn.opaque(found)
-                b.store(fn.load(Space.TABLE, known, I64, 8), number)
-                b.store(fn.at(known, 8), record)
+            words = key_words(Expressions(fn), table, shape)
+            one = b.icmp_unsigned("!=", b.and_(word, ll.Constant(I64, HAS_ONE)), ll.Constant(I64, 0))
+            with b.if_else(one, likely=False) as (single, several):
+                with single:
+                    place = fn.at(default, 8 + 16 * shape.entry_words)
+                    differs = ll.Constant(I64, 0)
+                    for n, value in enumerate(words):
+                        held = fn.load(Space.TABLE, fn.at(place, 8 * n), I64, 8)
+                        differs = b.or_(differs, b.xor(held, value))
+                    with b.if_then(b.icmp_unsigned("==", differs, ll.Constant(I64, 0))):
+                        place = fn.at(place, 8 * shape.key_words)
+                        b.store(fn.load(Space.TABLE, place, I64, 8), number)
+                        b.store(fn.at(place, 8), record)
+                with several:
+                    key = fn.at(fn.st, fn.unit.key_at)
+                    self._write_key(table, words, key)
+                    found = fn.helper("map_lookup_elem", fn.unit.map(f"table {table.name}"), key)
+                    with b.if_then(b.icmp_unsigned("!=", found, ll.Constant(PTR, None))):
+                        known = fn.opaque(found)
+                        b.store(fn.load(Space.TABLE, known, I64, 8), number)
+                        b.store(fn.at(known, 8), record)
         return b.load(number, typ=I64), b.load(record, typ=PTR)
 
-    def _write_key(self, table: ir.Table, shape: TableShape, key: Any) -> None:
+    def _write_key(self, table: ir.Table, words: Sequence[Any], key: Any) -> None:
         fn, b = self.fn, self.fn.b
-        words = key_words(Expressions(fn), table, shape)
         if not is_trie(fn.unit.program, table):
             for n, word in enumerate(words):
                 fn.store(Space.STATISTICS, word, fn.at(key, 8 * n), 8)

@@ -17,14 +17,14 @@ from sim.switch import ir
 from sim.switch.bpf import syscall
 from sim.switch.bpf.btf import LOCK_BYTES, LOCK_TYPES, lock_btf
 from sim.switch.bpf.controls import is_trie
-from sim.switch.bpf.memory import PORT_WORDS, PORTS, table_rows
+from sim.switch.bpf.memory import PORT_WORDS, PORTS, ROWS, SEVERAL, table_rows
 from sim.switch.bpf.objects import BpfObject
 from sim.switch.bpf.programs import PROGRAMS, REPLICA_KEY, Programs
 from sim.switch.bpf.stubs import load_address, stub
 from sim.switch.bpf.syscall import Map
 from sim.switch.table_layout import TableShape
 
-GROUPS, REPLICAS, RING_BYTES, CAPTURE_BYTES = 4096, 1 << 17, 1 << 18, 1 << 22
+GROUPS, REPLICAS, RING_BYTES, CAPTURE_BYTES = 1 << 16, 1 << 17, 1 << 18, 1 << 22
 
 
 class Kernel:
@@ -94,7 +94,7 @@ class Kernel:
         self._map("captured", syscall.RINGBUF, 0, 0, self.capture_bytes)
         member = Map("group", syscall.DEVMAP, 4, 8, 1)
         try:
-            self._map("groups", syscall.HASH_OF_MAPS, 4, 4, GROUPS, inner=member)
+            self._map("groups", syscall.ARRAY_OF_MAPS, 4, 4, GROUPS, inner=member)
         finally:
             member.close()
         self._map("replicas", syscall.HASH, REPLICA_KEY.size, 4, REPLICAS, sparse=True)
@@ -174,6 +174,11 @@ class Kernel:
             before[port] += 1
         for place, replica in replicas.items():
             self.maps["replicas"].update(place, replica)
+        if group < ROWS:
+            row = np.full(PORTS, SEVERAL, np.uint16)
+            for port, rid, *_ in members:
+                row[port] = rid if before[port] == 1 else SEVERAL
+            self.part("only replicas").view(np.uint16)[group * PORTS : (group + 1) * PORTS] = row
         if not members:
             self.maps["groups"].delete(key)
         else:

@@ -20,6 +20,10 @@ STATISTICS = (
 )
 PORT_WORDS = ("received", "received_bytes", "sent", "sent_bytes")
 PORTS = 512
+ROWS, SEVERAL = (
+    512,
+    0xFFFF,
+)  # Groups below `ROWS` have a row of "only replicas"; what it says of a port with several copies.
 
 
 def cells(count: int) -> int:
@@ -43,7 +47,9 @@ class Memory:
             self._add(f"register {group}", cells(size + 1) * stride)
         for table in program.tables.values():
             shape = TableShape.of(program, table)
-            self._add(f"default {table.name}", 8 + 16 * shape.entry_words)
+            self._add(f"default {table.name}", 16 + 8 * (3 * shape.entry_words + shape.key_words))
+        # The replica id of each group's copy at each port (16 bits), if it is the only one there.
+        self._add("only replicas", 2 * ROWS * PORTS)
         # From here on, for each processor: where the first one's part begins, how many there are, bytes of one.
         self.counts_at, self.processors = self.size, cells(_processors())
         self._add("words", 8 * len(STATISTICS))

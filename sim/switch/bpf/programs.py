@@ -7,7 +7,7 @@ else at its start. A copy finds what egress needs to know of it in front of its 
 Each interface has two small programs of its own in front (`stubs`), for packets and for copies, which say which port it is. They
 do not say which replica a copy is: all copies that wait for an interface go through the program of the first one's entry
 (`bq_enqueue` in the kernel's devmap.c). A packet's copies come on its processor in the group's order, so ``copy`` counts them and
-looks up the replica with this count.
+looks up the replica with this count, unless its group has one copy at the port.
 """
 
 import struct
@@ -31,11 +31,11 @@ from sim.switch.bpf.emit import (
     is_whole,
 )
 from sim.switch.bpf.limits import check_program
-from sim.switch.bpf.memory import PORT_WORDS, PORTS, cells
+from sim.switch.bpf.memory import PORT_WORDS, PORTS, ROWS, SEVERAL, cells
 from sim.switch.bpf.sections import Section
 from sim.switch.codegen.actions import DROP, DROP_PORT, Primitives, write_actions
 from sim.switch.codegen.deparser import header_room
-from sim.switch.codegen.emit import I32, I64, PTR, VOID, Space, resize
+from sim.switch.codegen.emit import I32, I64, PTR, VOID, Space, i, resize
 from sim.switch.codegen.hashing import write_hash_functions, write_update
 from sim.switch.codegen.parser import write_parser
 from sim.switch.codegen.queued import clear_all_but
@@ -55,6 +55,7 @@ _MOST_CARRIED = 192
 # Bookkeeping of other kinds of targets that this one uses otherwise.
 PORT, REPLICA, CURSOR, GROUP = "egress_port", "replica_count", "replica_next", "replica_offset"
 NUMBER = "clone_session"
+KEPT = "digest"  # Bytes of the last header if it lies behind the headers in the packet, where it may stay.
 REPLICA_KEY = struct.Struct("=III")  # Group, port, how many copies of the packet came before at this port.
 
 
@@ -206,10 +207,12 @@ def _write_deparser(unit: BpfUnit, carried: Carried) -> None:
         header = primitives.header(ir.HeaderRef(name))
         with b.if_then(primitives.is_valid(header)):
             cursor = b.zext(fn.cell(CURSOR), I64)
-            if name != _last_whole(unit):
+            size: Any = ll.Constant(I32, header.shape.type.max_bytes)
+            if name == _last_whole(unit):
+                size = b.sub(size, fn.internal(KEPT))
+            else:
                 at = fn.at(frame, fn.within(cursor, unit.frame_bytes))
                 write_header(fn, header.pointer, header.shape, at)
-            size = ll.Constant(I32, header.shape.type.max_bytes)
             fn.set_internal(CURSOR, b.add(fn.cell(CURSOR), size))
     b.ret_void()
 
@@ -218,6 +221,17 @@ def _last_whole(unit: BpfUnit) -> str | None:
     """Return the header that the deparser writes last, if it is stored at once."""
     last = unit.program.deparser[-1:]
     return last[0] if last and is_whole(unit.state.shape(last[0])) else None
+
+
+def _stays(unit: BpfUnit) -> bool:
+    """Whether egress does nothing with the last whole header but remove it: a copy's need not be moved then."""
+    name, after = _last_whole(unit), ir.leaving(unit.program)
+    changed = [p for p in ir.parts(after) if isinstance(p, ir.Primitive) and p.op != "remove_header"]
+    named = {f for h, f in ir.fields_of((after, unit.program.field_lists)) if h == name}
+    targets = ir.headers_of([p.args[:1] for p in changed]) | {
+        r.name for p in changed for r in ir.parts(p) if isinstance(r, ir.HeaderRef)
+    }
+    return name is not None and named <= {"$valid$"} and name not in targets
 
 
 def _write_leave(unit: BpfUnit) -> None:
@@ -259,6 +273,11 @@ def _reframe(fn: BpfFn, failed: int) -> None:
     b, unit = fn.b, fn.unit
     xdp = fn.args["xdp"]
     length, old, new = fn.cell("packet_length"), fn.internal("payload_offset"), fn.internal(CURSOR)
+    name, primitives = _last_whole(unit), Primitives(fn)
+    whole = None if name is None else primitives.header(ir.HeaderRef(name))
+    if whole is not None:
+        removed = b.select(primitives.is_valid(whole), ll.Constant(I32, 0), fn.internal(KEPT))
+        old = b.add(old, removed)
     grown = b.sub(b.zext(new, I64), b.zext(old, I64))
     error = fn.variable(I64)
     b.store(ll.Constant(I64, 0), error)
@@ -273,18 +292,14 @@ def _reframe(fn: BpfFn, failed: int) -> None:
     with b.if_then(b.icmp_unsigned("!=", b.load(error, typ=I64), ll.Constant(I64, 0))):
         fn.bump("dropped_no_room")
         b.ret(ll.Constant(I32, failed))
-    whole = _last_whole(unit)
     if whole is not None:
-        primitives = Primitives(fn)
-        header = primitives.header(ir.HeaderRef(whole))
-        with b.if_then(primitives.is_valid(header)):
-            at = b.sub(fn.cell(CURSOR), ll.Constant(I32, header.shape.type.max_bytes))
-            fn.store_whole(header.pointer, header.shape, at)
+        moved = b.icmp_unsigned("==", fn.internal(KEPT), ll.Constant(I32, 0))
+        with b.if_then(b.and_(primitives.is_valid(whole), moved)):
+            at = b.sub(fn.cell(CURSOR), ll.Constant(I32, whole.shape.type.max_bytes))
+            fn.store_whole(whole.pointer, whole.shape, at)
             fn.set_internal(CURSOR, at)
     with b.if_then(b.icmp_unsigned("!=", fn.cell(CURSOR), ll.Constant(I32, 0))):
-        last = b.sub(b.zext(fn.cell(CURSOR), I64), ll.Constant(I64, 1))
-        size = b.add(fn.within(last, unit.frame_bytes), ll.Constant(I64, 1))
-        fn.helper("xdp_store_bytes", xdp, ll.Constant(I64, 0), fn.at(fn.st, unit.frame_at), size)
+        fn.store_first(b.zext(fn.cell(CURSOR), I64))
 
 
 def _count_port(fn: BpfFn, port: Any, size: Any, first: int) -> None:
@@ -481,24 +496,36 @@ class _Copy(_Entry):
         fn, b, unit = self.fn, self.b, self.unit
         observed = b.and_(fn.internal(FLAGS), ll.Constant(I32, OBSERVED))
         with b.if_then(b.icmp_unsigned("==", observed, ll.Constant(I32, 0)), likely=True):
-            frame, key, port = fn.at(fn.st, unit.frame_at), fn.at(fn.st, unit.key_at), fn.internal(PORT)
+            frame, port = fn.at(fn.st, unit.frame_at), fn.internal(PORT)
             group, number = (fn.load(Space.STATISTICS, fn.at(frame, at), I32) for at in (0, 4))
-            row = fn.within(b.zext(port, I64), PORTS)
-            place = fn.at(fn.pointer("copies"), b.mul(row, ll.Constant(I64, 8)))
-            last = fn.load(Space.STATISTICS, place, I64, 8)
-            first = b.shl(b.zext(number, I64), ll.Constant(I64, 32))
-            same = b.icmp_unsigned(
-                "==", b.lshr(b.xor(last, first), ll.Constant(I64, 32)), ll.Constant(I64, 0)
+            place = b.add(b.mul(b.zext(group, I64), ll.Constant(I64, PORTS)), b.zext(port, I64))
+            place = b.mul(fn.within(place, ROWS * PORTS), ll.Constant(I64, 2))
+            only = b.zext(fn.load(Space.TABLE, fn.at(fn.pointer("only replicas"), place), i(16), 2), I32)
+            fn.set_internal(REPLICA, only)
+            several = b.or_(
+                b.icmp_unsigned("==", only, ll.Constant(I32, SEVERAL)),
+                b.icmp_unsigned(">=", group, ll.Constant(I32, ROWS)),
             )
-            now = b.select(same, b.add(last, ll.Constant(I64, 1)), first)
-            fn.store(Space.STATISTICS, now, place, 8)
-            for at, value in enumerate((group, port, b.trunc(now, I32))):
-                fn.store(Space.STATISTICS, value, fn.at(key, 4 * at), 4)
-            replica = fn.helper("map_lookup_elem", unit.map("replicas"), key)
-            with b.if_then(b.icmp_unsigned("==", replica, ll.Constant(PTR, None)), likely=False):
-                fn.bump("dropped_no_port")
-                b.ret(ll.Constant(I32, XDP_DROP))
-            fn.set_internal(REPLICA, b.load(replica, typ=I32))
+            with b.if_then(several, likely=False):
+                self._look_up(group, number, port)
+
+    def _look_up(self, group: Any, number: Any, port: Any) -> None:
+        fn, b, unit = self.fn, self.b, self.unit
+        key = fn.at(fn.st, unit.key_at)
+        row = fn.within(b.zext(port, I64), PORTS)
+        place = fn.at(fn.pointer("copies"), b.mul(row, ll.Constant(I64, 8)))
+        last = fn.load(Space.STATISTICS, place, I64, 8)
+        first = b.shl(b.zext(number, I64), ll.Constant(I64, 32))
+        same = b.icmp_unsigned("==", b.lshr(b.xor(last, first), ll.Constant(I64, 32)), ll.Constant(I64, 0))
+        now = b.select(same, b.add(last, ll.Constant(I64, 1)), first)
+        fn.store(Space.STATISTICS, now, place, 8)
+        for at, value in enumerate((group, port, b.trunc(now, I32))):
+            fn.store(Space.STATISTICS, value, fn.at(key, 4 * at), 4)
+        replica = fn.helper("map_lookup_elem", unit.map("replicas"), key)
+        with b.if_then(b.icmp_unsigned("==", replica, ll.Constant(PTR, None)), likely=False):
+            fn.bump("dropped_no_port")
+            b.ret(ll.Constant(I32, XDP_DROP))
+        fn.set_internal(REPLICA, b.load(replica, typ=I32))
 
     def _clear(self) -> None:
         fn, state, program = self.fn, self.unit.state, self.unit.program
@@ -515,7 +542,8 @@ class _Copy(_Entry):
 
     def write(self) -> None:
         fn, b, unit = self.fn, self.b, self.unit
-        headers = (unit.program.headers[name].type.max_bytes for name in self.carried.headers)
+        stays = _last_whole(unit) if _stays(unit) else None
+        headers = (unit.program.headers[n].type.max_bytes for n in self.carried.headers if n != stays)
         self.begin(min(cells(max(self.carried.bytes + sum(headers), 64)), unit.frame_bytes))
         at, primitives, frame = 0, Primitives(fn), fn.at(fn.st, unit.frame_at)
         for offset, size in self.carried.places:
@@ -527,6 +555,9 @@ class _Copy(_Entry):
             fn.copy(header.pointer, fn.at(frame, at), 1)
             at += 1
             with b.if_then(primitives.is_valid(header)):
+                if name == stays:
+                    fn.set_internal(KEPT, header.shape.type.max_bytes)
+                    continue
                 if not fn.load_whole(header.pointer, header.shape, fn.cell(CURSOR)):
                     cursor = fn.within(b.zext(fn.cell(CURSOR), I64), unit.frame_bytes)
                     extract_header(fn, header.pointer, header.shape, fn.at(frame, cursor))

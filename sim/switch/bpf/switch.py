@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sim.switch import ir
 from sim.switch.bpf import syscall
-from sim.switch.bpf.controls import HAS_ENTRIES, is_trie
+from sim.switch.bpf.controls import HAS_ENTRIES, HAS_ONE, is_trie
 from sim.switch.bpf.emit import CAPTURED, FLAGS, MARK, OBSERVED
 from sim.switch.bpf.loading import RING_BYTES, Kernel
 from sim.switch.bpf.machine import compile_module
@@ -130,8 +130,9 @@ class XdpSwitch(ControlPlane):
                     self.kernel.maps[f"table {name}"].delete(key)
                 table.free = sorted(set(range(1, max(table.entries, default=0))) - table.entries.keys())
             groups = self.kernel.maps["groups"]
-            for key in {*groups.keys()} - {struct.pack("=I", g) for g in self._replication.groups}:
-                self.kernel.set_group(struct.unpack("=I", key)[0], ())
+            for group in set(range(groups.entries)) - set(self._replication.groups):
+                if groups.lookup(struct.pack("=I", group)) is not None:
+                    self.kernel.set_group(group, ())
             self._held = None
             self._share_memory()
 
@@ -158,14 +159,22 @@ class XdpSwitch(ControlPlane):
     def _push(self, table: TableMemory, number: int) -> None:
         if self._held is not None:
             return
+        key, record = self._key(table, table.entries[number]), self._record(table, number)
+        self.kernel.maps[f"table {table.table.name}"].update(key, record)
         self._note_entries(table)
-        record = struct.pack("=Q", number) + table.records[number].tobytes()
-        self.kernel.maps[f"table {table.table.name}"].update(self._key(table, table.entries[number]), record)
+
+    def _record(self, table: TableMemory, number: int) -> bytes:
+        return bytes(struct.pack("=Q", number) + table.records[number].tobytes())
 
     def _note_entries(self, table: TableMemory) -> None:
-        """Say whether a table has entries: one without is not looked up."""
+        """Say whether a table has entries, and which if it is one: the map is looked up only where there are more."""
         words = self.kernel.part(f"default {table.table.name}").view(np.uint64)
         words[0] = int(words[0]) & 1 | (HAS_ENTRIES if table.entries else 0)
+        if len(table.entries) == 1 and not is_trie(self.program, table.table):
+            ((number, entry),) = table.entries.items()
+            held = np.frombuffer(self._key(table, entry) + self._record(table, number), np.uint64)
+            words[1 + 2 * table.shape.entry_words :] = held
+            words[0] |= np.uint64(HAS_ONE)
 
     def _push_default(self, table: TableMemory) -> None:
         if self._held is not None:
@@ -174,7 +183,7 @@ class XdpSwitch(ControlPlane):
         size = table.shape.entry_words
         which = 1 - int(words[0] & np.uint64(1))
         words[1 + which * size : 1 + (which + 1) * size] = table.records[0, :size]
-        words[0] = int(words[0]) & HAS_ENTRIES | which
+        words[0] = int(words[0]) & ~1 | which
 
     def table_insert(self, table: str, entry: TableEntry) -> None:
         """As `ControlPlane.table_insert`."""
