@@ -19,7 +19,7 @@ from sim.switch.bpf.emit import FLAGS, OBSERVED, BpfFn
 from sim.switch.bpf.loading import Kernel
 from sim.switch.bpf.programs import REPLICA
 from sim.switch.bpf.switch import XdpSwitch
-from sim.switch.codegen.emit import I64, Fn
+from sim.switch.codegen.emit import I32, I64, Fn
 from tests.dataplane.dataplane import xdp
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.frames import (
@@ -322,23 +322,17 @@ def load_behind(self: Any, xdp: Any, at: Any, target: Any, size: int) -> None:
     LOAD(self, xdp, self.b.add(at, ll.Constant(I64, 1)), target, size)
 
 
-def store_behind(self: Any, at: Any, source: Any, size: int) -> None:
-    STORE(self, self.b.add(at, ll.Constant(I64, 1)), source, size)
+def reach_behind(self: Any, at: Any, size: int, failed: int) -> Any:
+    return REACH(self, self.b.add(at, ll.Constant(I32, 1)), size, failed)
 
 
-def store_one_less(self: Any, size: Any) -> None:
-    STORE_FIRST(self, self.b.sub(size, ll.Constant(I64, 1)))
-
-
-SATURATE, STUB, WITHIN, LOAD = BpfFn.saturate, Kernel.stub, BpfFn.within, BpfFn.load_bytes
-STORE, STORE_FIRST = BpfFn._store_bytes, BpfFn.store_first
+SATURATE, STUB, WITHIN, LOAD, REACH = BpfFn.saturate, Kernel.stub, BpfFn.within, BpfFn.load_bytes, BpfFn.reach
 MUTANTS: dict[str, tuple[type, str, Any]] = {
     "byte order of a lane that is read": (BpfFn, "load_slot", Fn.load_slot),
     "byte order of a lane that is written": (BpfFn, "store_slot", Fn.store_slot),
     "sums are of unsigned numbers": (BpfFn, "saturate", saturate_unsigned),
     "sums go round": (BpfFn, "saturate", lambda fn, op, a, b, unsigned: fn.b.add(a, b)),
-    "headers are written one byte short": (BpfFn, "store_first", store_one_less),
-    "a header is written one byte too far": (BpfFn, "_store_bytes", store_behind),
+    "headers are written one byte too far": (BpfFn, "reach", reach_behind),
     "a packet grows that should shrink": (
         BpfFn,
         "helper",

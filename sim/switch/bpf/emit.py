@@ -191,37 +191,25 @@ class BpfFn(Fn):
 
     def store_whole(self, header: Any, shape: HeaderShape, at: Any) -> None:
         """Store such a header at byte `at` (i32) of the packet."""
-        place, size = self._whole(header, shape)
-        self._store_bytes(self.b.zext(at, I64), place, size)
-
-    def store_first(self, size: Any) -> None:
-        """Store so many of the frame's bytes (i64) as the packet's first; as two pieces that overlap, if it can be."""
-        b, frame = self.b, self.at(self.st, self.unit.frame_at)
-        end, piece = b.append_basic_block("stored"), cells(self.unit.frame_bytes) // 2
-        while piece >= 16:
-            with b.if_then(b.icmp_unsigned(">=", size, ll.Constant(I64, piece))):
-                rest = self.within(b.sub(size, ll.Constant(I64, piece)), piece)
-                for at in (ll.Constant(I64, 0), rest):
-                    self._store_bytes(at, self.at(frame, at), piece)
-                b.branch(end)
-            piece //= 2
-        most = self.within(b.sub(size, ll.Constant(I64, 1)), 16)
-        self.helper(
-            "xdp_store_bytes", self.args["xdp"], ll.Constant(I64, 0), frame, b.add(most, ll.Constant(I64, 1))
-        )
-        b.branch(end)
-        b.position_at_end(end)
-
-    def _store_bytes(self, at: Any, source: Any, size: int) -> None:
-        """Store bytes from byte `at` (i64) of the packet on."""
-        b, xdp = self.b, self.args["xdp"]
+        b, xdp, offset = self.b, self.args["xdp"], self.b.zext(at, I64)
+        source, size = self._whole(header, shape)
         first, end = self.ends(xdp)
-        place = self.opaque(self.at(first, self.within(at, _PACKET_BYTES)))
+        place = self.opaque(self.at(first, self.within(offset, _PACKET_BYTES)))
         with b.if_else(b.icmp_unsigned("<=", self.at(place, size), end), likely=True) as (linear, other):
             with linear:
                 self._each(size, place, source)
             with other:
-                self.helper("xdp_store_bytes", xdp, at, source, ll.Constant(I64, size))
+                self.helper("xdp_store_bytes", xdp, offset, source, ll.Constant(I64, size))
+
+    def reach(self, at: Any, size: int, failed: int) -> Any:
+        """Return the address of byte `at` (i32) of the packet, of which `size` are used; return `failed` if there are fewer."""
+        b = self.b
+        first, end = self.ends(self.args["xdp"])
+        place = self.opaque(self.at(first, self.within(b.zext(at, I64), _PACKET_BYTES)))
+        with b.if_then(b.icmp_unsigned(">", self.at(place, size), end), likely=False):
+            self.bump("dropped_no_room")
+            b.ret(ll.Constant(I32, failed))
+        return place
 
     def _whole(self, header: Any, shape: HeaderShape) -> tuple[Any, int]:
         first = next(iter(shape.fields.values())).offset

@@ -1,8 +1,8 @@
 """The two programs for XDP: ``arrive``, for each packet at an interface, and ``copy``, for each copy that multicast makes.
 
 A packet's first bytes are copied into the state map and parsed there; large headers of equal fields are copied to where they are
-used. What the program makes of them is written back, and the packet grows or shrinks: at its end if it has nothing but headers,
-else at its start. A copy finds what egress needs to know of it in front of its headers, where ``arrive`` wrote it.
+used. The packet then grows or shrinks, at its end if it has nothing but headers, else at its start, and the headers are written
+into it. A copy finds what egress needs to know of it in front of its headers, where ``arrive`` wrote it.
 
 Each interface has two small programs of its own in front (`stubs`), for packets and for copies, which say which port it is. They
 do not say which replica a copy is: all copies that wait for an interface go through the program of the first one's entry
@@ -105,7 +105,7 @@ def write_programs(program: ir.Program, cpu_port: int, marks: list[str] | None =
         raise UnsupportedProgramError(
             ["registers in egress: in XDP, registers belong to ingress"], program.path, "XDP"
         )
-    _write_deparser(unit, carried)
+    _write_deparser(unit)
     _write_leave(unit)
     _Arrive(unit, carried, cpu_port).write()
     _Copy(unit, carried, cpu_port).write()
@@ -196,23 +196,18 @@ def _carried(program: ir.Program) -> Carried:
     return carried
 
 
-def _write_deparser(unit: BpfUnit, carried: Carried) -> None:
-    """Write ``headers(st, carried)``: put the valid headers into the frame, behind this many bytes."""
-    fn = unit.fn("headers", [("st", PTR), ("start", I32)], VOID)
+def _write_deparser(unit: BpfUnit) -> None:
+    """Write ``measure(st, carried)``: how many bytes the headers take behind this many, but for a header that stays."""
+    fn = unit.fn("measure", [("st", PTR), ("start", I32)], VOID)
     b = fn.b
     primitives = Primitives(fn)
     fn.set_internal(CURSOR, fn.args["start"])
-    frame = fn.at(fn.st, unit.frame_at)
     for name in unit.program.deparser:
         header = primitives.header(ir.HeaderRef(name))
         with b.if_then(primitives.is_valid(header)):
-            cursor = b.zext(fn.cell(CURSOR), I64)
             size: Any = ll.Constant(I32, header.shape.type.max_bytes)
             if name == _last_whole(unit):
                 size = b.sub(size, fn.internal(KEPT))
-            else:
-                at = fn.at(frame, fn.within(cursor, unit.frame_bytes))
-                write_header(fn, header.pointer, header.shape, at)
             fn.set_internal(CURSOR, b.add(fn.cell(CURSOR), size))
     b.ret_void()
 
@@ -262,14 +257,14 @@ def _write_leave(unit: BpfUnit) -> None:
     write_update(fn, primitives)
     for primitive in program.deparser_ops:
         primitives.primitive(primitive)
-    fn.call("headers", fn.st, ll.Constant(I32, 0))
+    fn.call("measure", fn.st, ll.Constant(I32, 0))
     _reframe(fn, 0)
     _count_port(fn, fn.internal(PORT), fn.b.zext(fn.cell("packet_length"), I64), 2)
     b.ret(ll.Constant(I32, 1))
 
 
-def _reframe(fn: BpfFn, failed: int) -> None:
-    """Put the frame's bytes in place of the packet's headers; return `failed` if there is no room."""
+def _reframe(fn: BpfFn, failed: int, carried: Carried | None = None) -> None:
+    """Put what is carried and the headers in place of the packet's headers; return `failed` if there is no room."""
     b, unit = fn.b, fn.unit
     xdp = fn.args["xdp"]
     length, old, new = fn.cell("packet_length"), fn.internal("payload_offset"), fn.internal(CURSOR)
@@ -292,14 +287,25 @@ def _reframe(fn: BpfFn, failed: int) -> None:
     with b.if_then(b.icmp_unsigned("!=", b.load(error, typ=I64), ll.Constant(I64, 0))):
         fn.bump("dropped_no_room")
         b.ret(ll.Constant(I32, failed))
-    if whole is not None:
-        moved = b.icmp_unsigned("==", fn.internal(KEPT), ll.Constant(I32, 0))
-        with b.if_then(b.and_(primitives.is_valid(whole), moved)):
-            at = b.sub(fn.cell(CURSOR), ll.Constant(I32, whole.shape.type.max_bytes))
-            fn.store_whole(whole.pointer, whole.shape, at)
-            fn.set_internal(CURSOR, at)
-    with b.if_then(b.icmp_unsigned("!=", fn.cell(CURSOR), ll.Constant(I32, 0))):
-        fn.store_first(b.zext(fn.cell(CURSOR), I64))
+    at = 0
+    if carried is not None:
+        front = fn.reach(ll.Constant(I32, 0), carried.bytes, failed)
+        for offset, size in (*carried.places, *((unit.state.headers[h], 1) for h in carried.headers)):
+            fn.copy(fn.at(front, at), fn.at(fn.st, offset), size)
+            at += size
+    fn.set_internal(CURSOR, at)
+    for each in unit.program.deparser:
+        header = primitives.header(ir.HeaderRef(each))
+        there = primitives.is_valid(header)
+        if each == name:
+            there = b.and_(there, b.icmp_unsigned("==", fn.internal(KEPT), ll.Constant(I32, 0)))
+        with b.if_then(there):
+            cursor, size = fn.cell(CURSOR), header.shape.type.max_bytes
+            if each == name:
+                fn.store_whole(header.pointer, header.shape, cursor)
+            else:
+                write_header(fn, header.pointer, header.shape, fn.reach(cursor, size, failed))
+            fn.set_internal(CURSOR, b.add(cursor, ll.Constant(I32, size)))
 
 
 def _count_port(fn: BpfFn, port: Any, size: Any, first: int) -> None:
@@ -331,13 +337,8 @@ class _Entry:
         fn.set_internal(PROCESSOR, b.trunc(fn.helper("get_smp_processor_id"), I32))
         first, end = fn.ends(self.xdp)
         length = fn.opaque(b.sub(b.ptrtoint(end, I64), b.ptrtoint(first, I64)))
-        enough = b.icmp_unsigned("<=", fn.at(first, needed), end)
-        with b.if_else(enough, likely=True) as (whole, short):
-            with whole:
-                fn.copy(fn.at(fn.st, unit.frame_at), first, needed)
-            with short:
-                *_, error = fn.load_first(self.xdp, length, needed)
-                fn.returns(b.icmp_unsigned("!=", error, ll.Constant(I64, 0)), ABORTED)
+        if needed:
+            self._load_first(first, end, length, needed)
         fn.set_internal("packet_length", b.trunc(length, I32))
         self.loaded()
         kept = {name: fn.internal(name) for name in ("ingress_port", PORT, REPLICA, FLAGS, PROCESSOR)}
@@ -347,6 +348,16 @@ class _Entry:
             fn.set_internal(name, value)
         for name in ("packet_length", "length_register", "ingress_length"):
             fn.set_internal(name, b.trunc(length, I32))
+
+    def _load_first(self, first: Any, end: Any, length: Any, needed: int) -> None:
+        fn, b, unit = self.fn, self.b, self.unit
+        enough = b.icmp_unsigned("<=", fn.at(first, needed), end)
+        with b.if_else(enough, likely=True) as (whole, short):
+            with whole:
+                fn.copy(fn.at(fn.st, unit.frame_at), first, needed)
+            with short:
+                *_, error = fn.load_first(self.xdp, length, needed)
+                fn.returns(b.icmp_unsigned("!=", error, ll.Constant(I64, 0)), ABORTED)
 
     def loaded(self) -> None:
         """Do what is done with each packet before the state is cleared."""
@@ -465,9 +476,8 @@ class _Arrive(_Entry):
             last = fn.pointer("last packet")
             fn.add(Space.STATISTICS, last, ll.Constant(I64, 1))
             fn.set_internal(NUMBER, b.trunc(fn.load(Space.STATISTICS, last, I64, 8), I32))
-            self._carry()
-            fn.call("headers", fn.st, ll.Constant(I32, self.carried.bytes))
-            _reframe(fn, XDP_DROP)
+            fn.call("measure", fn.st, ll.Constant(I32, self.carried.bytes))
+            _reframe(fn, XDP_DROP, self.carried)
             group = fn.cell(GROUP)
             self.observe(b.or_(group, ll.Constant(I32, GROUP_VERDICT)), XDP_REDIRECT)
             key = fn.at(fn.st, unit.key_at)
@@ -477,26 +487,16 @@ class _Arrive(_Entry):
             action = fn.helper("redirect_map", members, ll.Constant(I64, 0), ll.Constant(I64, _BROADCAST))
             b.ret(b.trunc(action, I32))
 
-    def _carry(self) -> None:
-        fn, at = self.fn, 0
-        frame, primitives = fn.at(fn.st, self.unit.frame_at), Primitives(self.fn)
-        for offset, size in self.carried.places:
-            fn.copy(fn.at(frame, at), fn.at(fn.st, offset), size)
-            at += size
-        for name in self.carried.headers:
-            fn.copy(fn.at(frame, at), primitives.header(ir.HeaderRef(name)).pointer, 1)
-            at += 1
-
 
 class _Copy(_Entry):
     name = "copy"
 
     def loaded(self) -> None:
         """Find out which replica this is; in a test run the program in front says it."""
-        fn, b, unit = self.fn, self.b, self.unit
+        fn, b = self.fn, self.b
         observed = b.and_(fn.internal(FLAGS), ll.Constant(I32, OBSERVED))
         with b.if_then(b.icmp_unsigned("==", observed, ll.Constant(I32, 0)), likely=True):
-            frame, port = fn.at(fn.st, unit.frame_at), fn.internal(PORT)
+            frame, port = self.front(), fn.internal(PORT)
             group, number = (fn.load(Space.STATISTICS, fn.at(frame, at), I32) for at in (0, 4))
             place = b.add(b.mul(b.zext(group, I64), ll.Constant(I64, PORTS)), b.zext(port, I64))
             place = b.mul(fn.within(place, ROWS * PORTS), ll.Constant(I64, 2))
@@ -508,6 +508,10 @@ class _Copy(_Entry):
             )
             with b.if_then(several, likely=False):
                 self._look_up(group, number, port)
+
+    def front(self) -> Any:
+        """Return where in the packet is what is carried."""
+        return self.fn.reach(ll.Constant(I32, 0), self.carried.bytes, XDP_DROP)
 
     def _look_up(self, group: Any, number: Any, port: Any) -> None:
         fn, b, unit = self.fn, self.b, self.unit
@@ -543,26 +547,25 @@ class _Copy(_Entry):
     def write(self) -> None:
         fn, b, unit = self.fn, self.b, self.unit
         stays = _last_whole(unit) if _stays(unit) else None
-        headers = (unit.program.headers[n].type.max_bytes for n in self.carried.headers if n != stays)
-        self.begin(min(cells(max(self.carried.bytes + sum(headers), 64)), unit.frame_bytes))
-        at, primitives, frame = 0, Primitives(fn), fn.at(fn.st, unit.frame_at)
+        self.begin(0)
+        at, primitives, frame = 0, Primitives(fn), self.front()
         for offset, size in self.carried.places:
             fn.copy(fn.at(fn.st, offset), fn.at(frame, at), size)
             at += size
-        fn.set_internal(CURSOR, self.carried.bytes)
+        for name in self.carried.headers:
+            fn.copy(primitives.header(ir.HeaderRef(name)).pointer, fn.at(frame, at), 1)
+            at += 1
+        fn.set_internal(CURSOR, at)
         for name in self.carried.headers:
             header = primitives.header(ir.HeaderRef(name))
-            fn.copy(header.pointer, fn.at(frame, at), 1)
-            at += 1
             with b.if_then(primitives.is_valid(header)):
+                cursor, size = fn.cell(CURSOR), header.shape.type.max_bytes
                 if name == stays:
-                    fn.set_internal(KEPT, header.shape.type.max_bytes)
+                    fn.set_internal(KEPT, size)
                     continue
-                if not fn.load_whole(header.pointer, header.shape, fn.cell(CURSOR)):
-                    cursor = fn.within(b.zext(fn.cell(CURSOR), I64), unit.frame_bytes)
-                    extract_header(fn, header.pointer, header.shape, fn.at(frame, cursor))
-                size = ll.Constant(I32, header.shape.type.max_bytes)
-                fn.set_internal(CURSOR, b.add(fn.cell(CURSOR), size))
+                if not fn.load_whole(header.pointer, header.shape, cursor):
+                    extract_header(fn, header.pointer, header.shape, fn.reach(cursor, size, XDP_DROP))
+                fn.set_internal(CURSOR, b.add(cursor, ll.Constant(I32, size)))
         headers = fn.cell(CURSOR)
         fn.set_internal("payload_offset", headers)
         before = b.sub(fn.internal("packet_length"), ll.Constant(I32, self.carried.bytes))
