@@ -151,7 +151,8 @@ def read_block(payload: Record, block: int, lane_count: int, headroom: int, lane
 @compiled
 def array_block(payload: Record, block: int) -> Integer:
     """Return which block of the array a block of the pass is."""
-    index = block % payload.data_blocks
+    # A division takes as long as the elements of half a block.
+    index = block if block < payload.data_blocks else block % payload.data_blocks
     if payload.blocks != 0:
         return carray(pointer(payload.blocks), (payload.data_blocks,), np.int64)[index]
     return index

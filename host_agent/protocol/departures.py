@@ -47,9 +47,8 @@ from host_agent.wire.header import HEADER_WORDS, write_header
 from netsum_common.compiled import Integer, Record, Records, Words, borrowed, compiled, compiled_inline
 from netsum_common.memory import prefetch_to_write
 
-_ROWS_AHEAD: Final = (
-    4  # Which following row is fetched while one is written: a switch that read it has it in another cache.
-)
+# Which following row is fetched while one is written: a switch that has read it has it in another cache.
+_ROWS_AHEAD: Final = 4
 
 
 @compiled
