@@ -74,8 +74,8 @@ def passes_of(names: ProgramNames) -> int:
 
 
 def cuts_copies(registers: Iterable[str]) -> bool:
-    """Return whether a program with these registers leaves out lanes of a RESULT that a worker does not need."""
-    return any(name.endswith(".slot_header_back") for name in registers)
+    """Return whether a program of one pass with these registers leaves out lanes of a RESULT that a worker does not need."""
+    return any(name.endswith((".slot_header_back", ".slot_workers")) for name in registers)
 
 
 def _cells_of_a_lane(names: ProgramNames) -> int:
@@ -101,7 +101,7 @@ class CompiledFiles:
         self.lanes = lanes_of(self.names)
         self.slots = slots_of(self.names)
         self.knows_trees = entries.JOB_PARENT in self.names.tables
-        self.cuts_copies = cuts_copies(self.names.registers)
+        self.cuts_copies = passes_of(self.names) == 1 and cuts_copies(self.names.registers)
 
     def device_config(self) -> bytes:
         """Return what the switch is given; `WrongProgramError` if the file cannot be read."""

@@ -201,7 +201,7 @@ def outputs() -> dict[Path, str]:
     }
     files[ROOT / "p4/shared/tree_constants.p4"] = p4 + p4_tree_constants(spec)
     files[ROOT / "p4/shared/quorum_constants.p4"] = p4 + p4_quorum_constants(spec)
-    files[ROOT / "p4/v1model/shard_constants.p4"] = p4 + p4_shard_constants(spec)
+    files[ROOT / "p4/shared/shard_constants.p4"] = p4 + p4_shard_constants(spec)
     return files
 
 

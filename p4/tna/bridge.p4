@@ -7,6 +7,7 @@ const bit<8> LEAVING_NEW_IPV4 = 2; // its IPv4 checksum must be computed
 const bit<8> LEAVING_ANSWER_TO_ONE = 3; // a RESULT or STATUS
 const bit<8> LEAVING_ANSWER_TO_GROUP = 4;
 const bit<8> LEAVING_ANSWER_TO_ONE_OF_GROUP = 5; // in a tree, to the worker of the group that is named in the header
+const bit<8> LEAVING_LANES_TO_GROUP = 6; // a RESULT with lanes
 
 header bridge_h {
     bit<8> leaving;
@@ -14,8 +15,25 @@ header bridge_h {
     port_t ingress_port;
 }
 
+// Behind it, of a RESULT with lanes that goes to a group.
+header copies_h {
+    worker_bitmap_t header_back; // whose copies are the header alone
+}
+
 struct egress_metadata_t {
     bit<16> replica; // 0: the packet is no copy
+    bool without_lanes; // the parser has left them out
+}
+
+// Of an answer, what egress changes.
+parser AnswerParser(packet_in packet, inout headers_t hdr) {
+    state start {
+        packet.extract(hdr.ethernet);
+        packet.extract(hdr.ipv4);
+        packet.extract(hdr.udp);
+        packet.extract(hdr.netsum);
+        transition accept;
+    }
 }
 
 control FrameDeparser(packet_out packet, in headers_t hdr) {

@@ -8,8 +8,9 @@ const bit<32> SEED_KEEP = 0; // leave the slot as it is
 const bit<32> SEED_PACKET = 1; // slot := packet
 const bit<32> SEED_LOWEST = 0x80000000; // slot := this smallest number, which is neutral to MAX
 
-// In place of a worker's id: no worker's contribution, but the RESULT of the parent.
-const bit<8> FROM_PARENT = 0xFF;
+// In place of a worker's id: no worker's contribution, but the RESULT of the parent. The ALU of slot_marks compares bytes with their
+// sign, and p4c gives it the constant without: the upper bit must be clear.
+const bit<8> FROM_PARENT = 0x7F;
 
 #define LANE_AGAIN(worker) (1, 0, 1, _, worker, 1 << worker &&& 1 << worker): write_or_read();
 

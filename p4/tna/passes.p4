@@ -18,6 +18,7 @@ header pass_h {
 
 struct target_headers_t {
     bridge_h bridge;
+    copies_h copies;
     pass_h pass;
     headers_t frame;
 }
@@ -70,8 +71,20 @@ control LeavingDeparser(packet_out packet, in target_headers_t hdr) {
 
     apply {
         packet.emit(hdr.bridge);
+        packet.emit(hdr.copies);
         packet.emit(hdr.pass);
         frame.apply(packet, hdr.frame);
+    }
+}
+
+// In egress, a copy of a RESULT with lanes: all workers get them.
+parser CopyParser(packet_in packet, inout headers_t hdr, in worker_bitmap_t header_back, in bit<16> replica,
+                  inout egress_metadata_t meta) {
+    AnswerParser() answer;
+
+    state start {
+        answer.apply(packet, hdr);
+        transition accept;
     }
 }
 
@@ -177,7 +190,7 @@ control NextPass(inout pass_h pass, inout headers_t hdr, inout metadata_t meta) 
     }
 }
 
-control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t job) {
+control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t job, inout worker_bitmap_t header_back) {
     Slot() slot;
     NextPass() next_pass;
     Answer() answer;
@@ -185,7 +198,7 @@ control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t jo
     QuorumCounters() quorum_counters;
 
     apply {
-        slot.apply(hdr.frame, meta, job, hdr.pass.isValid());
+        slot.apply(hdr.frame, meta, job, hdr.pass.isValid(), header_back);
         // What a quorum completes has no lanes, so its first pass is its last.
         if (hdr.frame.netsum.flags & FLAG_QUORUM == 0) {
             next_pass.apply(hdr.pass, hdr.frame, meta);

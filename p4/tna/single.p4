@@ -8,13 +8,14 @@ control JobSettings(in headers_t hdr, inout job_t job) {
     }
 }
 
-control Slot(inout headers_t hdr, inout metadata_t meta, in job_t job, in bool is_further_pass) {
+control Slot(inout headers_t hdr, inout metadata_t meta, in job_t job, in bool is_further_pass,
+             inout worker_bitmap_t header_back) {
     ReadContribution() read_contribution;
     ClaimSlot() claim;
     Lanes() lanes;
     UpdateSlot() update;
     Outcome() outcome;
-    QuorumMembers() quorum_members;
+    SlotWorkers() workers;
     NameHeld() name_held;
 
     finding_t found = NOTHING_FOUND;
@@ -43,7 +44,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in job_t job, in bool i
                      meta.admission.full_mask, mark, found);
         outcome.apply(hdr, meta, meta.admission.admitted, reached, job, found, goes_up);
         // What it writes into needs the header, if there is to be one.
-        quorum_members.apply(hdr, meta.admission.index, meta.admission.worker_bit, found, names_members);
+        workers.apply(hdr, meta.admission.index, meta.admission.worker_bit, found, names_members, header_back);
         if (hdr.status.isValid() && names_members == 0) {
             name_held.apply(hdr, found);
         }
@@ -56,7 +57,7 @@ control AddressCopy(in bridge_h bridge, in bit<16> replica_id, inout headers_t h
     CopyRewrite() copy_rewrite;
 
     apply {
-        if (bridge.leaving == LEAVING_ANSWER_TO_GROUP) {
+        if (bridge.leaving == LEAVING_ANSWER_TO_GROUP || bridge.leaving == LEAVING_LANES_TO_GROUP) {
             meta.replica = replica_id;
         }
         if (hdr.netsum.isValid()) {

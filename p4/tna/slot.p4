@@ -38,13 +38,16 @@ const job_t NO_JOB = { { false, 0, 0, 0, 0 }, { 0, 0 } };
 // Of the flags: those of a packet for a slot that a quorum completes.
 #define OF_QUORUM FLAG_QUORUM &&& FLAG_QUORUM
 
+// Of the flags: those of a worker that needs the header of the RESULT alone.
+#define WANTS_HEADER FLAG_HEADER_BACK &&& FLAG_HEADER_BACK
+
 #include "tag.p4"
 #include "members.p4"
 #include "lane.p4"
 #include "lanes.p4"
 #include "marks.p4"
 #include "exponent.p4"
-#include "quorum.p4"
+#include "workers.p4"
 #include "outcome.p4"
 
 // What a packet is, before any register.

@@ -25,6 +25,9 @@ control TargetDeparser(packet_out packet, inout target_headers_t hdr, in metadat
 // Only as far as something is changed: lanes and all the rest are payload.
 parser TargetEgressParser(packet_in packet, out target_headers_t hdr, out egress_metadata_t meta,
                           out egress_intrinsic_metadata_t intrinsic) {
+    AnswerParser() answer;
+    CopyParser() copy;
+
     state start {
         packet.extract(intrinsic);
         packet.extract(hdr.bridge);
@@ -33,6 +36,7 @@ parser TargetEgressParser(packet_in packet, out target_headers_t hdr, out egress
             LEAVING_ANSWER_TO_ONE: parse_answer;
             LEAVING_ANSWER_TO_GROUP: parse_answer;
             LEAVING_ANSWER_TO_ONE_OF_GROUP: parse_answer;
+            LEAVING_LANES_TO_GROUP: parse_copy;
             default: accept;
         }
     }
@@ -44,10 +48,13 @@ parser TargetEgressParser(packet_in packet, out target_headers_t hdr, out egress
     }
 
     state parse_answer {
-        packet.extract(hdr.frame.ethernet);
-        packet.extract(hdr.frame.ipv4);
-        packet.extract(hdr.frame.udp);
-        packet.extract(hdr.frame.netsum);
+        answer.apply(packet, hdr.frame);
+        transition accept;
+    }
+
+    state parse_copy {
+        packet.extract(hdr.copies);
+        copy.apply(packet, hdr.frame, hdr.copies.header_back, intrinsic.egress_rid, meta);
         transition accept;
     }
 }
@@ -87,21 +94,30 @@ control ArriveFromTarget(in headers_t hdr, inout metadata_t meta,
     }
 }
 
-control LeaveToTarget(inout bridge_h bridge, in metadata_t meta,
+control LeaveToTarget(inout target_headers_t hdr, in metadata_t meta, in worker_bitmap_t header_back,
                       inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
                       inout ingress_intrinsic_metadata_for_tm_t for_tm) {
     action to_port(bit<8> leaving) {
         for_tm.ucast_egress_port = meta.egress_port;
-        bridge.setValid();
-        bridge.leaving = leaving;
-        bridge.ingress_port = meta.ingress_port;
+        hdr.bridge.setValid();
+        hdr.bridge.leaving = leaving;
+        hdr.bridge.ingress_port = meta.ingress_port;
     }
 
     action to_group(bit<8> leaving) {
         for_tm.mcast_grp_a = meta.mcast_group;
-        bridge.setValid();
-        bridge.leaving = leaving;
-        bridge.ingress_port = meta.ingress_port;
+        hdr.bridge.setValid();
+        hdr.bridge.leaving = leaving;
+        hdr.bridge.ingress_port = meta.ingress_port;
+    }
+
+    action lanes_to_group() {
+        for_tm.mcast_grp_a = meta.mcast_group;
+        hdr.bridge.setValid();
+        hdr.bridge.leaving = LEAVING_LANES_TO_GROUP;
+        hdr.bridge.ingress_port = meta.ingress_port;
+        hdr.copies.setValid();
+        hdr.copies.header_back = header_back;
     }
 
     action to_nowhere() {
@@ -114,20 +130,23 @@ control LeaveToTarget(inout bridge_h bridge, in metadata_t meta,
             meta.send: ternary;
             meta.is_answer: ternary;
             meta.ipv4_is_new: ternary;
+            hdr.frame.lanes.isValid(): ternary @name("has_lanes");
         }
         actions = {
             to_port;
             to_group;
+            lanes_to_group;
             @defaultonly to_nowhere;
         }
         const default_action = to_nowhere();
         const entries = {
-            (SEND_TO_PORT, true, _): to_port(LEAVING_ANSWER_TO_ONE);
-            (SEND_TO_PORT, _, true): to_port(LEAVING_NEW_IPV4);
-            (SEND_TO_PORT, _, _): to_port(LEAVING_AS_IT_IS);
-            (SEND_TO_GROUP, _, _): to_group(LEAVING_ANSWER_TO_GROUP);
-            (SEND_TO_ONE_OF_GROUP, true, _): to_group(LEAVING_ANSWER_TO_ONE_OF_GROUP);
-            (SEND_TO_OTHERS, _, _): to_group(LEAVING_TO_OTHERS);
+            (SEND_TO_PORT, true, _, _): to_port(LEAVING_ANSWER_TO_ONE);
+            (SEND_TO_PORT, _, true, _): to_port(LEAVING_NEW_IPV4);
+            (SEND_TO_PORT, _, _, _): to_port(LEAVING_AS_IT_IS);
+            (SEND_TO_GROUP, _, _, true): lanes_to_group();
+            (SEND_TO_GROUP, _, _, _): to_group(LEAVING_ANSWER_TO_GROUP);
+            (SEND_TO_ONE_OF_GROUP, true, _, _): to_group(LEAVING_ANSWER_TO_ONE_OF_GROUP);
+            (SEND_TO_OTHERS, _, _, _): to_group(LEAVING_TO_OTHERS);
         }
     }
 

@@ -15,13 +15,14 @@ control JobSettings(in headers_t hdr, inout job_t job) {
     }
 }
 
-control SlotInTree(inout headers_t hdr, inout metadata_t meta, in job_t job, inout bool goes_up) {
+control SlotInTree(inout headers_t hdr, inout metadata_t meta, in job_t job, inout bool goes_up,
+                   inout worker_bitmap_t header_back) {
     ReadContribution() read_contribution;
     ClaimSlot() claim;
     Lanes() lanes;
     UpdateSlot() update;
     Outcome() outcome;
-    QuorumMembers() quorum_members;
+    SlotWorkers() workers;
     NameHeld() name_held;
 
     finding_t found = NOTHING_FOUND;
@@ -63,7 +64,7 @@ control SlotInTree(inout headers_t hdr, inout metadata_t meta, in job_t job, ino
         update.apply(hdr.netsum, meta.admission.index, worker, bits, meta.admission.full_mask, mark, found);
         outcome.apply(hdr, meta, rightful, reached, job, found, goes_up);
         // What it writes into needs the header, if there is to be one.
-        quorum_members.apply(hdr, meta.admission.index, bits, found, names_members);
+        workers.apply(hdr, meta.admission.index, bits, found, names_members, header_back);
         // The parent's stays as it is.
         if (hdr.status.isValid() && hdr.netsum.kind != KIND_STATUS && names_members == 0) {
             name_held.apply(hdr, found);
@@ -143,7 +144,7 @@ control AnswerInTree(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t job) {
+control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t job, inout worker_bitmap_t header_back) {
     SlotInTree() slot;
     PassUp() pass_up;
     AnswerInTree() answer;
@@ -154,9 +155,12 @@ control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t jo
     bool goes_up = false;
 
     apply {
-        slot.apply(hdr.frame, meta, job, goes_up);
+        slot.apply(hdr.frame, meta, job, goes_up, header_back);
         if (goes_up) {
             pass_up.apply(hdr.frame, meta, job.parent);
+            if (hdr.frame.netsum.kind == KIND_CONTRIBUTE && header_back == meta.admission.full_mask) {
+                hdr.frame.netsum.flags = hdr.frame.netsum.flags | FLAG_HEADER_BACK; // No child needs the lanes.
+            }
         }
         tree_counters.apply(hdr.frame, meta, goes_up);
         if (meta.is_answer) {
@@ -175,7 +179,8 @@ control AddressCopy(in bridge_h bridge, in bit<16> replica_id, inout headers_t h
     bit<8> asked_by = 0;
 
     apply {
-        if (bridge.leaving == LEAVING_ANSWER_TO_GROUP || bridge.leaving == LEAVING_ANSWER_TO_ONE_OF_GROUP) {
+        if (bridge.leaving == LEAVING_ANSWER_TO_GROUP || bridge.leaving == LEAVING_LANES_TO_GROUP ||
+            bridge.leaving == LEAVING_ANSWER_TO_ONE_OF_GROUP) {
             meta.replica = replica_id;
         }
         if (hdr.netsum.isValid()) {

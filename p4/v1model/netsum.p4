@@ -8,7 +8,7 @@
 #include "../shared/protocol_headers.p4"
 #include "../shared/tree_constants.p4"
 #include "../shared/quorum_constants.p4"
-#include "shard_constants.p4"
+#include "../shared/shard_constants.p4"
 #include "shim.p4"
 #include "lane.p4"
 #include "../shared/lanes.p4"

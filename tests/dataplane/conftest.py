@@ -1,10 +1,11 @@
 """Every test here runs on every data plane there is; `--target bmv2-64` (may be given again) picks one.
 
-Tofino's ASIC model is slow: without `--target` it runs in `SMOKE` only, unless NETSUM_LONG_TESTS is set.
+The ASIC models of Tofino are slow: without `--target` they run in `SMOKE` only, unless NETSUM_LONG_TESTS is set.
 """
 
 import itertools
 import os
+import re
 import time
 from collections.abc import Iterator
 
@@ -26,7 +27,10 @@ ENGINES = {
     "tna-tree": ((translate.LANES,), []),  # for a switch in a tree
     "tofino-model": ((8, 32, 64, 256), [pytest.mark.slow]),
     "tofino-model-tree": ((16,), [pytest.mark.slow]),
+    "tofino2-model": ((64, 256), [pytest.mark.slow]),
+    "tofino2-model-tree": ((32,), [pytest.mark.slow]),
 }
+ASIC_MODEL = re.compile(r"tofino2?-model")
 SMOKE = ("test_ping", "test_slot_reduction")
 TARGETS = {
     f"{engine}-{lanes}": pytest.param((engine, lanes), id=f"{engine}-{lanes}", marks=marks)
@@ -47,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" in metafunc.fixturenames:
         everywhere = "NETSUM_LONG_TESTS" in os.environ or metafunc.module.__name__ in SMOKE
-        usual = [name for name in TARGETS if everywhere or not name.startswith("tofino-model")]
+        usual = [name for name in TARGETS if everywhere or not ASIC_MODEL.match(name)]
         wanted = metafunc.config.getoption("--target") or usual
         metafunc.parametrize("target", [TARGETS[name] for name in wanted], indirect=True, scope="session")
 
@@ -65,17 +69,18 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
             pytest.skip(reason)
         switch = xdp.XdpTarget(lanes)
     elif engine == "tna-logic":
-        switch = EmbeddedTarget(lanes, translate.files("tna_logic"))
+        switch = EmbeddedTarget(lanes, translate.files("tna_logic"), cuts_copies=True)
     elif engine == "tna-tree":
-        switch = EmbeddedTarget(lanes, translate.files("tna_tree"), has_trees=True)
+        switch = EmbeddedTarget(lanes, translate.files("tna_tree"), has_trees=True, cuts_copies=True)
     elif engine == "tna-passes":
         switch = RecirculatingTarget(lanes, translate.files("tna_passes"), translate.RECIRCULATION_PORT)
-    elif engine.startswith("tofino-model"):
+    elif ASIC_MODEL.match(engine):
+        chip = asic_model.TOFINO2 if engine.startswith("tofino2") else asic_model.TOFINO
         tree = engine.endswith("tree")
-        reason = asic_model.why_not(lanes, tree)
+        reason = asic_model.why_not(lanes, tree, chip)
         if reason is not None:
             pytest.skip(reason)
-        switch = asic_model.AsicModelTarget.compiled(lanes, tree)
+        switch = asic_model.AsicModelTarget.compiled(lanes, tree, chip)
     else:
         reason = bmv2.why_not()
         if reason is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.dataplane.dataplane.asic_model import LANES_A_PASS
+from tests.dataplane.dataplane.asic_model import TOFINO
 from tests.dataplane.dataplane.frames import (
     CONTRIBUTE,
     HEADER_BACK,
@@ -88,7 +88,7 @@ def cut_off(target: Target, frame: bytes, lengths: Iterable[int]) -> list[bytes]
     cut = [frame[:length] for length in lengths if target.shortest_frame <= length < len(frame)]
     if target.sees_where_frames_end:
         return cut
-    ends = range(62, len(frame) + 1, 4 * min(target.lanes, LANES_A_PASS))  # of what is read at once
+    ends = range(62, len(frame) + 1, 4 * min(target.lanes, TOFINO.lanes_a_pass))  # of what is read at once
     return [part for part in cut if not any(0 < end - len(part) <= CHECK_SEQUENCE_BYTES for end in ends)]
 
 

@@ -16,7 +16,7 @@ from tests.dataplane.tna_logic import translate
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOT, TAG, MEMBERS, MARKS, EXPONENT = "slot.p4", "tag.p4", "members.p4", "marks.p4", "exponent.p4"
-LANE, LANES, SINGLE, OUTCOME, QUORUM = "lane.p4", "lanes.p4", "single.p4", "outcome.p4", "quorum.p4"
+LANE, LANES, SINGLE, OUTCOME, WORKERS = "lane.p4", "lanes.p4", "single.p4", "outcome.p4", "workers.p4"
 PASSES, TREE = "passes.p4", "tree.p4"
 NEWER = "held.epoch != (int<32>) epoch || (int<32>) netsum.chunk - held.chunk > 0"
 SAME = "if (held.collective == found.collective || "
@@ -114,7 +114,7 @@ QUORUM_FAULTS = {
     ),
     "the late count on": (MARKS, "if (held > MISSING_NONE) {", "if (held > 0) {"),
     "a late contribution is a member": (
-        QUORUM,
+        WORKERS,
         "(OF_QUORUM, _, 1, 0, MISSING_NONE, _): read_members();",
         "(OF_QUORUM, _, 1, 0, MISSING_NONE, _): add_member();",
     ),
@@ -124,11 +124,11 @@ QUORUM_FAULTS = {
         "",
     ),
     "a new tag keeps the members": (
-        QUORUM,
+        WORKERS,
         "held = bits;",
         "held = held | bits;",
     ),
-    "a STATUS has the late": (QUORUM, "(OF_QUORUM, 1, _, _, _, _): read_members();", ""),
+    "a STATUS has the late": (WORKERS, "(OF_QUORUM, 1, _, _, _, _): read_members();", ""),
     "all are told what a late one asked for": (
         OUTCOME,
         "answer_status(OUTCOME_LATE)",
@@ -147,8 +147,36 @@ QUORUM_FAULTS = {
     ),
 }
 
+# What is done wrong with workers that need the header of a RESULT alone.
+HEADER_FAULTS = {
+    "the flag is one of the collective": (SLOT, "{ hdr.netsum.flags[2:2], ", "{ hdr.netsum.flags[3:2], "),
+    "the first one's flag is not kept": (
+        WORKERS,
+        "(WANTS_HEADER, _, 1, 1, _, _): take_header();",
+        "(WANTS_HEADER, _, 1, 1, _, _): take_none();",
+    ),
+    "a new tag keeps the flags": (WORKERS, "held = 0;", "held = held;"),
+    "the first flags are not kept": (WORKERS, "held = held | bits;", "held = bits;"),
+    "a duplicate takes its lanes back": (
+        WORKERS,
+        "(WANTS_HEADER, _, 1, 0, _, 0): add_header();",
+        "(WANTS_HEADER, _, 1, 0, _, _): add_header();",
+    ),
+    "a duplicate with the flag is answered with lanes": (
+        OUTCOME,
+        "1, 1, _, _, _, _, WANTS_HEADER, _): answer_result_without_lanes(",
+        "1, 1, _, _, _, _, WANTS_HEADER, _): answer_result(",
+    ),
+}
+
 # What a switch in a tree does wrong.
 TREE_FAULTS = {
+    "the flag goes up though a child needs the lanes": (
+        TREE,
+        "header_back == meta.admission.full_mask",
+        "header_back != 0",
+    ),
+    "all children get the parent's lanes": (WORKERS, "(_, 1, _, _, _, _): read_headers();", ""),
     "a slot that is not full takes a RESULT": (
         MEMBERS,
         "if (held.collective == found.collective && held.seen == bits) {",
@@ -226,7 +254,7 @@ TREE_FAULTS = {
         "hdr.ipv4.identification = way_here;",
     ),
 }
-ALL_FAULTS = FAULTS | QUORUM_FAULTS | TREE_FAULTS
+ALL_FAULTS = FAULTS | QUORUM_FAULTS | HEADER_FAULTS | TREE_FAULTS
 
 
 def test_program_is_that_of_the_sources() -> None:
@@ -258,7 +286,8 @@ def test_fault_is_caught(tmp_path: Path, fault: str) -> None:
     tests = [
         str(path)
         for path in sorted(
-            copy.glob("test_*.py"), key=lambda path: path.stem not in ("test_quorum", "test_tree")
+            copy.glob("test_*.py"),
+            key=lambda path: path.stem not in ("test_quorum", "test_shards", "test_tree"),
         )
         if path.stem not in ("test_tna_logic", "test_hostile_packets")
     ]

@@ -13,7 +13,6 @@ from tests.dataplane.dataplane.target import Packet, Target
 from tests.dataplane.dataplane.tree import LEVEL, OWN_ID, PlacedJob
 
 MakeTree = Callable[..., PlacedJob]
-GROWS = 512
 """Bytes by which a packet may leave larger than it came."""
 
 
@@ -198,7 +197,7 @@ def test_without_lanes(target: Target, make_tree: MakeTree) -> None:
 
 
 def room(target: Target) -> bool:
-    return 4 * target.lanes <= GROWS
+    return 4 * target.lanes <= target.room
 
 
 def test_what_has_no_room_for_lanes_is_asked_for_again_from_child_0(

@@ -266,7 +266,7 @@ class Tree:
 
 
 def translated() -> Target:
-    return EmbeddedTarget(translate.LANES, translate.files("tna_tree"), has_trees=True)
+    return EmbeddedTarget(translate.LANES, translate.files("tna_tree"), has_trees=True, cuts_copies=True)
 
 
 def on_the_model() -> Target:

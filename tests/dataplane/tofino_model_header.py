@@ -34,13 +34,15 @@ class Header:
         self._written.add(name)
         fields, at = [], 0
         for one in members(part):
-            if one.offset < at:
-                continue  # another view of the same registers
-            if one.offset > at:
-                fields.append(f"  volatile uint8_t gap_{at:x}[{one.offset - at:#x}];")
-            fields.append(f"  {self._field(one)};")
+            if one.offset < at:  # Groups may have their registers between those of others.
+                fields = self._overlaid(part)
+                break
+            fields.append(f"  {gap(at, one.offset)}{self._field(one)};")
             at = one.offset + stride(one) * prod(one.count)
-        self.lines.append("\n".join([f"struct {name} {{", *fields, "};", f"typedef {name} *PTR_{name};"]))
+        check = f'static_assert(sizeof({name}) == {size(part):#x}, "");'
+        self.lines.append(
+            "\n".join([f"struct {name} {{", *fields, "};", check, f"typedef {name} *PTR_{name};"])
+        )
         return name
 
     def addresses(self, part: Any, path: str, base: int) -> None:
@@ -57,6 +59,13 @@ class Header:
             if inner(one) is not None and (prod(one.count) == 1 or one.name == "pipes"):
                 self.addresses(inner(one), name, address)
 
+    def _overlaid(self, part: Any) -> list[str]:
+        return [
+            "  union {",
+            *(f"    struct {{ {gap(0, one.offset)}{self._field(one)}; }};" for one in members(part)),
+            "  };",
+        ]
+
     def _name(self, part: Any) -> str:
         name: str = part.name[0].upper() + part.name[1:]
         return f"Group{len(self._names)}_{name}" if hasattr(part, "offset") else name
@@ -68,9 +77,14 @@ class Header:
             words = stride(one) // 4
             return f"volatile uint32_t {one.name}{several}{f'[{words}]' if words > 1 else ''}"
         kind = self.structure(part)
-        if several and stride(one) > size(part):
+        if stride(one) > size(part):
             kind = f"Strided<{kind}, {stride(one):#x}>"
         return f"{kind} {one.name}{several}"
+
+
+def gap(begin: int, end: int) -> str:
+    """Write what stands between two registers."""
+    return f"volatile uint8_t before_{end:x}[{end - begin:#x}]; " if end > begin else ""
 
 
 def members(part: Any) -> Iterator[Any]:

@@ -11,19 +11,19 @@ import select
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from . import tofino_memory
 from .frames import without_unread_lanes
 from .target import BUILD, CPU_PORT, PORTS, Entry, Packet
-from .tofino_memory import MulticastGroups, clear_tcam_row, connect_cpu_port, connect_recirculation_port
+from .tofino_memory import Layout, MulticastGroups, clear_tcam_row, connect_ports
 
-HARNESS = "NETSUM_TOFINO_MODEL"
-CPU_DEVICE_PORT, RECIRCULATION_PORT = 320, 68
 DEADLINE_S = 300.0
 PRIORITIES_A_LENGTH = 16
-LANES_A_PASS = 32
 ROUND_S = 0.03
 """How long the model may take from one pass to the next; `wait` does not know of packets in between."""
 
@@ -38,20 +38,40 @@ Place = tuple[int, int, int]
 """Stage, memory of the stage, row."""
 
 
-def program_folder(lanes: int, tree: bool = False) -> Path:
+class Chip(NamedTuple):
+    """A chip whose model there is."""
+
+    name: str
+    """As p4c calls it."""
+    harness: str
+    """The environment variable that names the model's harness."""
+    built_as: str
+    lanes_a_pass: int
+    first_port: int
+    """The device port of the tests' port 0, in pipe 0 like the further ones."""
+    cpu_port: int
+    recirculation_port: int
+    layout: Layout
+
+
+TOFINO = Chip("tofino", "NETSUM_TOFINO_MODEL", "tofino_test_harness", 32, 0, 320, 68, tofino_memory.TOFINO)
+TOFINO2 = Chip("tofino2", "NETSUM_TOFINO2_MODEL", "jbay_test_harness", 64, 8, 0, 6, tofino_memory.TOFINO2)
+
+
+def program_folder(lanes: int, tree: bool = False, chip: Chip = TOFINO) -> Path:
     """Name the folder with the compiled program."""
-    return BUILD / "tofino" / f"netsum_tofino_{'tree_' if tree else ''}{lanes}"
+    return BUILD / "tofino" / f"netsum_{chip.name}_{'tree_' if tree else ''}{lanes}"
 
 
-def why_not(lanes: int, tree: bool = False) -> str | None:
+def why_not(lanes: int, tree: bool = False, chip: Chip = TOFINO) -> str | None:
     """Say what is missing for the ASIC model here."""
-    harness = os.environ.get(HARNESS)
+    harness, folder = os.environ.get(chip.harness), program_folder(lanes, tree, chip)
     if harness is None:
-        return f"{HARNESS} does not name the ASIC model's tofino_test_harness (docs/tofino-log.md)"
+        return f"{chip.harness} does not name the ASIC model's {chip.built_as} (docs/tofino-log.md)"
     if shutil.which(harness) is None:
-        return f"{HARNESS} names {harness}, which is no program"
-    if not (program_folder(lanes, tree) / "pipe" / "tofino.bin").exists():
-        return f"the program for Tofino is not compiled: run `make p4-tofino` ({program_folder(lanes, tree)})"
+        return f"{chip.harness} names {harness}, which is no program"
+    if not (folder / "pipe" / f"{chip.name}.bin").exists():
+        return f"the program for Tofino is not compiled: run `make p4-tofino` ({folder})"
     return None
 
 
@@ -70,6 +90,7 @@ class Harness:
         self._read = 0
         self._said = b""
         self._commands = 0
+        self._busy = threading.Lock()  # Packets and P4Runtime calls come from threads of their own.
 
     def close(self) -> None:
         """End it."""
@@ -84,6 +105,10 @@ class Harness:
         AssertionError
             It complains, it ended, or it does not get done.
         """
+        with self._busy:
+            return self._run(commands)
+
+    def _run(self, commands: Iterable[str]) -> list[str]:
         self._commands += 1
         mark = f"done-{self._commands}"
         assert self._process.stdin is not None
@@ -125,35 +150,41 @@ class Harness:
 
 
 class AsicModelTarget:
-    """Tofino's ASIC model with a compiled program in it. The tests' ports are device ports 0 to 7, of pipe 0.
+    """A Tofino's ASIC model with a compiled program in it.
 
     Parameters
     ----------
     lanes
         How many a packet has.
     binary, context
-        The program: what p4c calls ``tofino.bin`` and ``context.json``.
+        The program: what p4c calls ``tofino.bin`` (``tofino2.bin``) and ``context.json``.
     tree
         Whether it is that of a switch in a tree.
+    chip
+        Which one.
     """
 
     shortest_frame = 60
     quorums_have_lanes = False
-    cuts_copies = False
     sees_where_frames_end = False
+    room = 1 << 16
 
-    def __init__(self, lanes: int, binary: bytes, context: bytes, *, tree: bool = False) -> None:
+    def __init__(
+        self, lanes: int, binary: bytes, context: bytes, *, tree: bool = False, chip: Chip = TOFINO
+    ) -> None:
         self.lanes = lanes
+        self._chip = chip
         self.has_trees = tree
-        rounds = 2 * (max(1, lanes // LANES_A_PASS) - 1)  # there and back
+        self.cuts_copies = lanes <= chip.lanes_a_pass
+        rounds = 2 * (max(1, lanes // chip.lanes_a_pass) - 1)  # there and back
         self._until_done = "\n".join(["wait"] + [f"sleep {ROUND_S}\nwait"] * rounds)
         self._temporary = tempfile.TemporaryDirectory(prefix="netsum-asic-")
         self._folder = Path(self._temporary.name)
-        self._groups = MulticastGroups()
+        self._groups = MulticastGroups(chip.layout)
         self._sram: dict[Place, int] = {}
         self._entries: dict[str, tuple[dict[Place, int], list[Place]]] = {}
         self._to_controller: list[Packet] = []
-        self._harness = Harness(os.environ[HARNESS], self._folder)
+        self._harness = Harness(os.environ[chip.harness], self._folder)
         try:
             self._load(binary, context)
         except BaseException:
@@ -161,34 +192,44 @@ class AsicModelTarget:
             raise
 
     @classmethod
-    def compiled(cls, lanes: int, tree: bool = False) -> "AsicModelTarget":
+    def compiled(cls, lanes: int, tree: bool = False, chip: Chip = TOFINO) -> "AsicModelTarget":
         """Make one with a program of `make p4-tofino`."""
-        pipe = program_folder(lanes, tree) / "pipe"
-        return cls(lanes, (pipe / "tofino.bin").read_bytes(), (pipe / "context.json").read_bytes(), tree=tree)
+        pipe = program_folder(lanes, tree, chip) / "pipe"
+        binary, context = (pipe / f"{chip.name}.bin").read_bytes(), (pipe / "context.json").read_bytes()
+        return cls(lanes, binary, context, tree=tree, chip=chip)
 
     def _load(self, binary: bytes, context: bytes) -> None:
-        (self._folder / "tofino.bin").write_bytes(binary)
+        chip = self._chip
+        (self._folder / "program.bin").write_bytes(binary)
         (self._folder / "context.json").write_bytes(context)
-        ports = [f"expect {port}" for port in (*range(PORTS), RECIRCULATION_PORT, CPU_DEVICE_PORT)]
-        self._harness.run(["load tofino.bin", "load context.json", *ports])
-        self._write(connect_cpu_port() + connect_recirculation_port())
+        first = chip.first_port
+        ports = [*range(first, first + PORTS), chip.recirculation_port, chip.cpu_port]
+        self._harness.run(["load program.bin", "load context.json", *(f"expect {port}" for port in ports)])
+        self._write(connect_ports(chip.layout))
 
     def close(self) -> None:
         self._harness.close()
         self._temporary.cleanup()
 
     def send(self, packets: Sequence[Packet]) -> list[Packet]:
-        commands = (f"packet {port} {frame.hex()}\n{self._until_done}" for port, frame in packets)
-        self._harness.run(commands)
+        return self._send((port + self._chip.first_port, frame) for port, frame in packets)
+
+    def _send(self, packets: Iterable[Packet]) -> list[Packet]:
+        chip = self._chip
+        self._harness.run(f"packet {port} {frame.hex()}\n{self._until_done}" for port, frame in packets)
         left = self._harness.left()
         self._to_controller += [
-            (int.from_bytes(frame[:2], "big"), frame[2:]) for port, frame in left if port == CPU_DEVICE_PORT
+            (int.from_bytes(frame[:2], "big") - chip.first_port, frame[2:])
+            for port, frame in left
+            if port == chip.cpu_port
         ]
-        cut = without_unread_lanes if self.lanes > LANES_A_PASS else bytes
-        return [(port, cut(frame)) for port, frame in left if port < PORTS]
+        cut = without_unread_lanes if self.lanes > chip.lanes_a_pass else bytes
+        first = chip.first_port
+        return [(port - first, cut(frame)) for port, frame in left if first <= port < first + PORTS]
 
     def send_from_controller(self, egress_port: int, frame: bytes) -> list[Packet]:
-        return self.send([(CPU_DEVICE_PORT, egress_port.to_bytes(2, "big") + frame)])
+        device_port = egress_port + self._chip.first_port
+        return self._send([(self._chip.cpu_port, device_port.to_bytes(2, "big") + frame)])
 
     def received_by_controller(self, count: int) -> list[Packet]:
         assert len(self._to_controller) >= count, (
@@ -199,9 +240,9 @@ class AsicModelTarget:
 
     def insert(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
-            key = described_key(entry)
+            key = self._described_key(entry)
             assert key not in self._entries, f"there is an entry {key}"
-            said = self._harness.run([f"add {key} {described_action(entry.action, entry.params)}"])
+            said = self._harness.run([f"add {key} {self._described_action(entry.action, entry.params)}"])
             changed: dict[Place, int] = {}
             tcam_rows = []
             before: dict[Place, int] = {}
@@ -223,20 +264,20 @@ class AsicModelTarget:
         """Undo what `insert` changed: the harness cannot delete, but says what it writes."""
         commands, cleared = [], b""
         for entry in entries:
-            changed, tcam_rows = self._entries.pop(described_key(entry))
+            changed, tcam_rows = self._entries.pop(self._described_key(entry))
             for at, bits in changed.items():
                 self._sram[at] ^= bits
                 stage, memory, row = at
                 commands.append(f"write_raw_sram {stage}:{memory}:{row} {self._sram[at]:032x}")
-            cleared += b"".join(clear_tcam_row(*at) for at in tcam_rows)
+            cleared += b"".join(clear_tcam_row(self._chip.layout, *at) for at in tcam_rows)
         self._harness.run(commands)
         self._write(cleared)
 
     def set_default(self, table: str, action: str, params: Mapping[str, int]) -> None:
-        self._harness.run([f"setdefault .{table} {described_action(action, params)}"])
+        self._harness.run([f"setdefault .{table} {self._described_action(action, params)}"])
 
     def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
-        self._write(self._groups.set(group, replicas))
+        self._write(self._groups.set(group, [(port + self._chip.first_port, rid) for port, rid in replicas]))
 
     def delete_group(self, group: int) -> None:
         self._write(self._groups.delete(group))
@@ -254,6 +295,32 @@ class AsicModelTarget:
         found = {(match[1], match[2]): int(match[3]) for match in map(COUNTER.match, said) if match}
         return {name: found.get((name, "physical"), found.get((name, "virtual"), 0)) for name in names}
 
+    def _described_key(self, entry: Entry) -> str:
+        """Write an entry's table, priority and key as the harness reads them."""
+        words = [f".{entry.table}"]
+        for name, value in entry.key.items():
+            if isinstance(value, tuple):
+                bits, length = f"{value[0]:032b}", value[1]
+                # A row is a priority; prefixes of one length may share none, so their value chooses one.
+                words.insert(
+                    1, str(length * PRIORITIES_A_LENGTH + (value[0] >> 32 - length) % PRIORITIES_A_LENGTH)
+                )
+                words.append(f"{name}:0b{bits[:length]}{'*' * (32 - length)}")
+            else:
+                words.append(f"{name}:{self._device_port(value) if name == 'ingress_port' else value}")
+        return " ".join(words)
+
+    def _described_action(self, action: str, params: Mapping[str, int]) -> str:
+        """Write an action as the harness reads it."""
+        given = (
+            f"{name}:{self._device_port(value) if name == 'port' else value}"
+            for name, value in params.items()
+        )
+        return f".{action}({', '.join(given)})"
+
+    def _device_port(self, port: int) -> int:
+        return self._chip.cpu_port if port == CPU_PORT else self._chip.first_port + port
+
     def _write(self, binary: bytes) -> None:
         if binary:
             (self._folder / "writes.bin").write_bytes(binary)
@@ -263,28 +330,3 @@ class AsicModelTarget:
 def place(found: re.Match[str]) -> Place:
     """Return what a line names."""
     return int(found[1]), int(found[2]), int(found[3])
-
-
-def described_key(entry: Entry) -> str:
-    """Write an entry's table, priority and key as the harness reads them."""
-    words = [f".{entry.table}"]
-    for name, value in entry.key.items():
-        if isinstance(value, tuple):
-            bits, length = f"{value[0]:032b}", value[1]
-            # A row is a priority; prefixes of one length may share none, so their value chooses one.
-            words.insert(
-                1, str(length * PRIORITIES_A_LENGTH + (value[0] >> 32 - length) % PRIORITIES_A_LENGTH)
-            )
-            words.append(f"{name}:0b{bits[:length]}{'*' * (32 - length)}")
-        else:
-            words.append(f"{name}:{value}")
-    return " ".join(words)
-
-
-def described_action(action: str, params: Mapping[str, int]) -> str:
-    """Write an action as the harness reads it; the controller's port has another number here."""
-    given = {
-        name: CPU_DEVICE_PORT if (name, value) == ("port", CPU_PORT) else value
-        for name, value in params.items()
-    }
-    return f".{action}({', '.join(f'{name}:{value}' for name, value in given.items())})"

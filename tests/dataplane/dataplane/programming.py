@@ -146,6 +146,7 @@ class Programmed:
     quorums_have_lanes = True
     cuts_copies = True
     sees_where_frames_end = True
+    room = 512
     programming: Programming
 
     def insert(self, entries: Iterable[Entry]) -> None:

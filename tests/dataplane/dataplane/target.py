@@ -46,6 +46,9 @@ class Target(Protocol):
     """Tofino does not, in ingress: what is behind the IPv4 packet is padding, and of what is missing in front of a
     frame's end up to 4 bytes are taken from its check sequence."""
 
+    room: int
+    """By how many bytes an answer may be larger than the packet that it answers: BMv2 aborts beyond 512."""
+
     def send(self, packets: Sequence[Packet]) -> list[Packet]:
         """Put packets in, one after the other, and return all that came out, in order per port."""
         ...

@@ -103,7 +103,10 @@ def tna(part: str) -> str:
     text = without_externs((P4 / "tna" / part).read_text())
     text = INCLUDE.sub(lambda found: "" if found[1] in ELSEWHERE else tna(found[1]), text)
     text = re.sub(
-        r"struct target_headers_t \{.*?\n\}\n|control LeavingDeparser.*?\n\}\n", "", text, flags=re.DOTALL
+        r"struct target_headers_t \{.*?\n\}\n|(?:control LeavingDeparser|parser CopyParser).*?\n\}\n",
+        "",
+        text,
+        flags=re.DOTALL,
     )
     text = (
         text.replace("target_headers_t", "headers_t")
@@ -132,7 +135,10 @@ def source(name: str) -> str:
     head = re.sub(r"control AddressCopy.*?\n\}\n", "", head, flags=re.DOTALL)
     signature = theirs[: theirs.index("{")]
     ingress = re.sub(r"(?<!\.)\bmeta\b", "target.shared", ingress)
-    shards = '#include "v1model/shard_constants.p4"\n#include "v1model/shards.p4"\n'
+    ingress = re.sub(r" *worker_bitmap_t header_back = 0;.*\n", "", ingress).replace(
+        "header_back", "target.header_back"
+    )
+    shards = '#include "v1model/shards.p4"\n'
     return (
         f"#include <core.p4>\n#include <v1model.p4>\n{head}{target}{shards}"
         f"control NetsumIngress{signature}{{\n{ingress}{egress}"

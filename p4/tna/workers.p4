@@ -1,0 +1,100 @@
+// Of which workers a slot has the bits, beside slot_seen. Of a slot that a quorum completes: those whose contributions it has;
+// slot_seen has the bits of those that were late, too. Of any other: those that need the header of the RESULT alone
+// (docs/protocol.md#results-without-lanes); their copies lose the lanes in egress, by CopyParser.
+
+control SlotWorkers(inout headers_t hdr, in pool_index_t index, in worker_bitmap_t bits, in finding_t found,
+                    inout bit<1> names_members, inout worker_bitmap_t header_back) {
+    Register<bit<32>, pool_index_t>(CELLS, 0) slot_workers;
+
+    RegisterAction<bit<32>, pool_index_t, bit<32>>(slot_workers) this_one = {
+        void apply(inout bit<32> held, out bit<32> now) {
+            held = bits;
+            now = held;
+        }
+    };
+    RegisterAction<bit<32>, pool_index_t, bit<32>>(slot_workers) none = {
+        void apply(inout bit<32> held, out bit<32> now) {
+            held = 0;
+            now = held;
+        }
+    };
+    RegisterAction<bit<32>, pool_index_t, bit<32>>(slot_workers) one_more = {
+        void apply(inout bit<32> held, out bit<32> now) {
+            held = held | bits;
+            now = held;
+        }
+    };
+    RegisterAction<bit<32>, pool_index_t, bit<32>>(slot_workers) those_held = {
+        void apply(inout bit<32> held, out bit<32> now) {
+            now = held;
+        }
+    };
+
+    @hidden action name_them() {
+        hdr.status.slot_chunk = hdr.netsum.chunk;
+        names_members = 1;
+    }
+
+    action take_member() {
+        hdr.status.seen = this_one.execute(index);
+        name_them();
+    }
+    action add_member() {
+        hdr.status.seen = one_more.execute(index);
+        name_them();
+    }
+    action read_members() {
+        hdr.status.seen = those_held.execute(index);
+        name_them();
+    }
+    action take_header() {
+        header_back = this_one.execute(index);
+    }
+    action take_none() {
+        header_back = none.execute(index);
+    }
+    action add_header() {
+        header_back = one_more.execute(index);
+    }
+    action read_headers() {
+        header_back = those_held.execute(index);
+    }
+
+    table slot_workers_step {
+        key = {
+            hdr.netsum.flags: ternary;
+            found.asks_the_same: ternary;
+            found.agrees: ternary;
+            found.newer: ternary;
+            found.marks: ternary;
+            found.mine: ternary;
+        }
+        actions = {
+            take_member;
+            add_member;
+            read_members;
+            take_header;
+            take_none;
+            add_header;
+            read_headers;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        const entries = {
+            (OF_QUORUM, 1, _, _, _, _): read_members(); // a PROBE
+            (OF_QUORUM, _, 1, 1, _, _): take_member();
+            (OF_QUORUM, _, 1, 0, MISSING_NONE, _): read_members();
+            (OF_QUORUM, _, 1, 0, _, 0): add_member();
+            (OF_QUORUM, _, 1, 0, _, _): read_members();
+            (_, 1, _, _, _, _): read_headers(); // the parent's
+            (WANTS_HEADER, _, 1, 1, _, _): take_header();
+            (_, _, 1, 1, _, _): take_none();
+            (WANTS_HEADER, _, 1, 0, _, 0): add_header();
+            (_, _, 1, 0, _, _): read_headers();
+        }
+    }
+
+    apply {
+        slot_workers_step.apply();
+    }
+}
