@@ -24,9 +24,15 @@ Plan = Callable[[Admission, int], Collective]
 
 
 def run(
-    lanes: int, plan: Callable[[int], Plan], ranks: int = RANKS, cables: Cables | None = None
+    lanes: int,
+    plan: Callable[[int], Plan],
+    ranks: int = RANKS,
+    cables: Cables | None = None,
+    *,
+    knows_flag: bool = True,
 ) -> list[Worker]:
     switch = star_switch(lanes)
+    switch.ledger.cuts_copies = knows_flag
     network = Star(switch, cables or Cables(), 0)
     workers = network.add_job(switch.admit(ranks, SLOTS), lambda rank: [plan(rank)])
     network.run()
@@ -85,9 +91,9 @@ def test_an_all_gather_brings_a_worker_what_the_others_have(lanes: int, ends: in
 
 
 def test_a_switch_that_does_not_know_the_flag_sends_all_to_all() -> None:
-    lanes, blocks = 8, 5  # The decisions of Tofino's program.
+    lanes, blocks = 64, 5  # As the controller says it of Tofino's programs of several passes.
     for plan, data in ((scattering(blocks * lanes), RANKS), (gathering(blocks * lanes), RANKS)):
-        for worker in run(lanes, plan):
+        for worker in run(lanes, plan, knows_flag=False):
             assert worker.outcomes[0].error is None
             counted = worker.core.counters()
             assert counted["bytes_received"] == HEADER * counted["chunks"] + 4 * lanes * blocks * data
