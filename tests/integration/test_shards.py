@@ -16,7 +16,7 @@ from host_agent.collectives import (
 from host_agent.errors import ArrayError, MisuseError
 from host_agent.wire import Admission
 from sim.network.worker import Worker
-from tests.integration.simulated.star import Cables, Star, star_switch
+from tests.integration.simulated.star import Cables, Star, StarSwitch, star_switch
 from tests.integration.simulated.tree import Fabric, TreeNetwork
 
 HEADER, SLOTS, RANKS = 20, 4, 4
@@ -31,7 +31,7 @@ def run(
     *,
     knows_flag: bool = True,
 ) -> list[Worker]:
-    switch = star_switch(lanes)
+    switch = star_switch(lanes) if knows_flag else StarSwitch(lanes)
     switch.ledger.cuts_copies = knows_flag
     network = Star(switch, cables or Cables(), 0)
     workers = network.add_job(switch.admit(ranks, SLOTS), lambda rank: [plan(rank)])
