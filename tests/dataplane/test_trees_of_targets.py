@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ from tests.dataplane.dataplane.frames import (
 from tests.dataplane.dataplane.target import Packet, Target
 from tests.dataplane.tna_logic import translate
 
-MODEL_LANES = 16
+MODELS = {asic_model.TOFINO: 16, asic_model.TOFINO2: 32}
 SLOTS = 2
 CHUNKS = 5
 MAX_PACKETS = 5000
@@ -269,11 +270,11 @@ def translated() -> Target:
     return EmbeddedTarget(translate.LANES, translate.files("tna_tree"), has_trees=True, cuts_copies=True)
 
 
-def on_the_model() -> Target:
-    reason = asic_model.why_not(MODEL_LANES, tree=True)
+def on_the_model(chip: asic_model.Chip, lanes: int) -> Target:
+    reason = asic_model.why_not(lanes, tree=True, chip=chip)
     if reason is not None:
         pytest.skip(reason)
-    return asic_model.AsicModelTarget.compiled(MODEL_LANES, tree=True)
+    return asic_model.AsicModelTarget.compiled(lanes, tree=True, chip=chip)
 
 
 SHAPES = {
@@ -285,7 +286,14 @@ SHAPES = {
 @pytest.fixture(
     params=[
         pytest.param(translated, id="translated"),
-        pytest.param(on_the_model, id="model", marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),
+        *(
+            pytest.param(
+                partial(on_the_model, chip, lanes),
+                id=chip.name,
+                marks=[pytest.mark.slow, pytest.mark.timeout(1200)],
+            )
+            for chip, lanes in MODELS.items()
+        ),
     ]
 )
 def make(request: pytest.FixtureRequest) -> Callable[[], Target]:
