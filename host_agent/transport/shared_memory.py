@@ -35,9 +35,8 @@ from netsum_common.rings import (
 from netsum_common.sockets import monotonic_ns, ring_bell
 
 LINK_VARIABLE: Final = "NETSUM_LINK"
-_ROWS_AHEAD: Final = (
-    3  # Which following row is fetched while one is read: the switch has it in another cache.
-)
+# Which following row is fetched while one is read: the switch has it in another cache.
+_ROWS_AHEAD: Final = 3
 LEAST_ROWS: Final = 128
 ATTACH_TIMEOUT_S: Final = 5.0
 SPIN_NS: Final = 20_000

@@ -20,10 +20,8 @@ STATISTICS = (
 )
 PORT_WORDS = ("received", "received_bytes", "sent", "sent_bytes")
 PORTS = 512
-ROWS, SEVERAL = (
-    512,
-    0xFFFF,
-)  # Groups below `ROWS` have a row of "only replicas"; what it says of a port with several copies.
+# Groups below `ROWS` have a row of "only replicas"; what it says of a port with several copies.
+ROWS, SEVERAL = 512, 0xFFFF
 
 
 def cells(count: int) -> int:
