@@ -7,6 +7,7 @@ from llvmlite import ir as ll
 
 from sim.switch import ir
 from sim.switch.bpf.emit import FLAGS, PASS_DROPPED, BpfFn, BpfUnit
+from sim.switch.bpf.memory import one_entry_words
 from sim.switch.bpf.sections import Section, critical_section
 from sim.switch.codegen.actions import DROP
 from sim.switch.codegen.emit import I32, I64, PTR, VOID, Space, resize
@@ -17,8 +18,8 @@ from sim.switch.errors import UnsupportedProgramError
 from sim.switch.table_layout import TableShape
 
 # In the word in front of a table's default action, whose lowest bit says which of two copies counts: whether the table has
-# entries, and whether it has one, whose key and record lie behind the default action.
-HAS_ENTRIES, HAS_ONE = 2, 4
+# entries, and whether it has one, whose key and record lie behind the default action, and in which of two copies.
+HAS_ENTRIES, HAS_ONE, IN_SECOND = 2, 4, 8
 
 
 def is_trie(program: ir.Program, table: ir.Table) -> bool:
@@ -125,7 +126,9 @@ class _BpfControl(ControlWriter):
             one = b.icmp_unsigned("!=", b.and_(word, ll.Constant(I64, HAS_ONE)), ll.Constant(I64, 0))
             with b.if_else(one, likely=False) as (single, several):
                 with single:
-                    place = fn.at(default, 8 + 16 * shape.entry_words)
+                    second = b.and_(b.lshr(fn.opaque(word), ll.Constant(I64, 3)), ll.Constant(I64, 1))
+                    offset = b.mul(second, ll.Constant(I64, 8 * one_entry_words(shape)))
+                    place = fn.at(default, b.add(offset, ll.Constant(I64, 8 + 16 * shape.entry_words)))
                     differs = ll.Constant(I64, 0)
                     for n, value in enumerate(words):
                         held = fn.load(Space.TABLE, fn.at(place, 8 * n), I64, 8)

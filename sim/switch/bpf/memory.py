@@ -24,6 +24,11 @@ PORTS = 512
 ROWS, SEVERAL = 512, 0xFFFF
 
 
+def one_entry_words(shape: TableShape) -> int:
+    """Return how many words the key, the number and the record of an entry take."""
+    return shape.key_words + 1 + shape.entry_words
+
+
 def cells(count: int) -> int:
     """Return the power of two at or above `count`."""
     return 1 << (count - 1).bit_length()
@@ -45,7 +50,7 @@ class Memory:
             self._add(f"register {group}", cells(size + 1) * stride)
         for table in program.tables.values():
             shape = TableShape.of(program, table)
-            self._add(f"default {table.name}", 16 + 8 * (3 * shape.entry_words + shape.key_words))
+            self._add(f"default {table.name}", 8 + 16 * (shape.entry_words + one_entry_words(shape)))
         # The replica id of each group's copy at each port (16 bits), if it is the only one there.
         self._add("only replicas", 2 * ROWS * PORTS)
         # From here on, for each processor: where the first one's part begins, how many there are, bytes of one.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sim.switch import ir
 from sim.switch.bpf import syscall
-from sim.switch.bpf.controls import HAS_ENTRIES, HAS_ONE, is_trie
+from sim.switch.bpf.controls import HAS_ENTRIES, HAS_ONE, IN_SECOND, is_trie
 from sim.switch.bpf.emit import CAPTURED, FLAGS, MARK, OBSERVED
 from sim.switch.bpf.loading import RING_BYTES, Kernel
 from sim.switch.bpf.machine import compile_module
@@ -169,12 +169,15 @@ class XdpSwitch(ControlPlane):
     def _note_entries(self, table: TableMemory) -> None:
         """Say whether a table has entries, and which if it is one: the map is looked up only where there are more."""
         words = self.kernel.part(f"default {table.table.name}").view(np.uint64)
-        words[0] = int(words[0]) & 1 | (HAS_ENTRIES if table.entries else 0)
+        state = int(words[0]) & (1 | IN_SECOND) | (HAS_ENTRIES if table.entries else 0)
+        words[0] = state
         if len(table.entries) == 1 and not is_trie(self.program, table.table):
             ((number, entry),) = table.entries.items()
             held = np.frombuffer(self._key(table, entry) + self._record(table, number), np.uint64)
-            words[1 + 2 * table.shape.entry_words :] = held
-            words[0] |= np.uint64(HAS_ONE)
+            state ^= IN_SECOND  # A packet under way may still be at the other copy.
+            at = 1 + 2 * table.shape.entry_words + (held.size if state & IN_SECOND else 0)
+            words[at : at + held.size] = held
+            words[0] = state | HAS_ONE
 
     def _push_default(self, table: TableMemory) -> None:
         if self._held is not None:
