@@ -2,9 +2,9 @@
 
 import pytest
 
-from netsum.bench.veth import BY_HAND, EMBEDDED, XDP, measure
+from netsum.bench.veth import BMV2, BY_HAND, EMBEDDED, XDP, measure
 from netsum.bench.xdp_twin import compiler
-from tests.dataplane.dataplane import xdp
+from tests.dataplane.dataplane import bmv2, xdp
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(xdp.why_not() is not None, reason=str(xdp.why_not()))]
 
@@ -13,3 +13,10 @@ pytestmark = [pytest.mark.root, pytest.mark.skipif(xdp.why_not() is not None, re
 def test_all_results_come_through_each_switch_and_are_right(lanes: int) -> None:
     found = measure(lanes, workers=2, slots=64, packets=4_000, runs=1, bmv2=False)
     assert set(found.rates) == {EMBEDDED, XDP} | ({BY_HAND} if compiler() else set())
+
+
+@pytest.mark.bmv2
+@pytest.mark.skipif(bmv2.why_not() is not None, reason=str(bmv2.why_not()))
+def test_bmv2_gets_no_more_chunks_at_a_time_than_its_capture_buffer_holds() -> None:
+    found = measure(64, workers=2, slots=256, packets=4_096, runs=1)
+    assert BMV2 in found.rates
