@@ -19,7 +19,7 @@ from controller.service.serve import RunningService, ServiceOptions, running_ser
 from host_agent.errors import NetsumError
 from host_agent.job_api.slot_request import Share
 from host_agent.wire.constants import MAX_CHILDREN, UDP_PORT
-from netsum.programs import compiled_program
+from netsum.programs import LOCAL_LANES, compiled_program
 from netsum.star_service import cabled_network, star_network
 from netsum_common.channel import TlsFiles
 from topologies.children import TestbedError, ending_in_order
@@ -30,9 +30,9 @@ from topologies.runs import run_folder
 FIRST_WORKER_TIMEOUT_S = 60.0  # How long a service that ends with its last worker waits for the first one.
 LOOK_S = 0.2  # How often the service checks whether its switch still runs, and whether a worker is connected.
 FAILED_RUNS = Path("runs")
-DEFAULT_SLOTS = Share(0.25)
-"""Of a job: 256 of the switch's 1,024 for the first one. Over shared memory a chunk is added in less than a microsecond, so that
-with 64 the processes wake each other more often than they work."""
+DEFAULT_SLOTS = Share(0.125)
+"""Of a job: 128 of the switch's 1,024 for the first one. With fewer the processes wake each other more often than they work; with
+more, what is in flight leaves the caches."""
 
 
 class LocalServiceError(NetsumError):
@@ -126,9 +126,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m netsum.local_service", description=(__doc__ or "").split(":")[0]
     )
     parser.add_argument("--places", type=int, required=True, help="ports of the switch, one for each process")
-    parser.add_argument("--lanes", type=int, default=256, help="int32 values a packet carries: 64 or 256")
     parser.add_argument(
-        "--slots", type=int, help="slots of a job, a power of two; default: a quarter of those free"
+        "--lanes", type=int, default=LOCAL_LANES, help="int32 values a packet carries: 64, 256 or 1024"
+    )
+    parser.add_argument(
+        "--slots", type=int, help="slots of a job, a power of two; default: an eighth of those free"
     )
     parser.add_argument("--drop-ppm", type=int, default=0, help="packets per million to lose, each way")
     parser.add_argument("--switches", type=int, default=1, help="1, or 2 with a cable between them")

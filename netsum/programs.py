@@ -10,7 +10,8 @@ BUILD = Path(__file__).resolve().parents[1] / "p4" / "build"  # In a source chec
 INSTALLED = Path(sysconfig.get_path("data")) / "share" / "netsum"
 """Where a wheel puts them (pyproject.toml, data-files)."""
 
-LANES = (64, 256)  # int32 values a packet carries; one compiled program each.
+LANES = (64, 256)  # int32 values a packet carries on Ethernet; one compiled program each.
+LOCAL_LANES = 1024  # Where no link has a smaller MTU: worker and switch on one machine.
 
 
 class ProgramMissingError(NetsumError):
@@ -30,8 +31,9 @@ def compiled_program(lanes: int) -> CompiledProgram:
 
     Raises ValueError if it is not built for that many. Raises ProgramMissingError if the files are not there.
     """
-    if lanes not in LANES:
-        raise ValueError(f"the program is built for {' or '.join(map(str, LANES))} lanes, not {lanes}")
+    if lanes not in (*LANES, LOCAL_LANES):
+        choices = ", ".join(map(str, LANES))
+        raise ValueError(f"the program is built for {choices} or {LOCAL_LANES} lanes, not {lanes}")
     stem = (BUILD if BUILD.is_dir() else INSTALLED) / f"netsum_v1model_{lanes}"
     program = CompiledProgram(stem.with_suffix(".json"), stem.with_suffix(".p4info.txtpb"))
     for file in (program.json, program.p4info):

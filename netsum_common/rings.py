@@ -29,7 +29,7 @@ passes, as there is not one for each of them; else 0."""
 FOR_DATAGRAMS, FOR_ROOM = 1, 2  # What a side sleeps for.
 
 MOST_ROWS: Final = 4096
-MOST_ROW_BYTES: Final = 1 << 12
+MOST_ROW_BYTES: Final = 1 << 13
 MAXIMUM_MESSAGE_BYTES: Final = 1024
 _LENGTHS_AT: Final = 1024
 _REQUEST: Final = struct.Struct("=4sII")

@@ -86,7 +86,7 @@ def plan_allreduce(
         seed=_seed_of(seed, sequence, admission.rank) if stochastic else None,
         spare=ALL_BLOCKS if spares else NO_BLOCKS,
     )
-    left_out = is_sparse(sparse, whole, op)
+    left_out = is_sparse(sparse, whole, op, admission.lanes)
 
     def mark(phase: int) -> int:
         return fingerprint(

@@ -76,7 +76,7 @@ def plan_allreduce_int64(
         digits = to_digits(source, bits)
         whole = Pass(INT32, OP_SUM, 0, digits.reshape(-1), digits.reshape(-1))
     if op in ("bor", "sum"):
-        left_out = is_sparse(sparse, whole, op)
+        left_out = is_sparse(sparse, whole, op, admission.lanes)
         kind = "sparse allreduce" if left_out else "allreduce"
         whole.fingerprint = mark(0)
         # Digits that follow dense ones are mostly zeros.

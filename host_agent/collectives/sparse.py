@@ -37,6 +37,7 @@ Sparse = Literal["auto", "always", "never"]
 SPARSE: Final[tuple[Sparse, ...]] = ("auto", "always", "never")
 
 AUTO_LEAST_BYTES: Final = 1 << 20
+AUTO_LEAST_BLOCKS: Final = 1 << 10
 """From this size on arrays are looked at by default: two round trips more are then a small part of the time."""
 MOST_BITMAP_PACKETS: Final = 8
 SLICE_BYTES: Final = 1 << 20
@@ -49,8 +50,8 @@ UNSEARCHED: Final = 7
 and the bitmaps are a quarter of what a worker computes for a dense array over shared memory."""
 
 
-def is_sparse(choice: Sparse, work: Pass, op: str) -> bool:
-    """Whether a reduction leaves out blocks of zeros; all workers answer alike.
+def is_sparse(choice: Sparse, work: Pass, op: str, lanes: int) -> bool:
+    """Whether a reduction by packets of `lanes` lanes leaves out blocks of zeros; all workers answer alike.
 
     Raises MisuseError if the caller insists on an operation that zeros take part in.
     """
@@ -62,7 +63,8 @@ def is_sparse(choice: Sparse, work: Pass, op: str) -> bool:
                 f"sparse='always': op {op!r} cannot leave out zeros, only sum, mean and bor can"
             )
         return False
-    return choice == "always" or work.target.nbytes >= AUTO_LEAST_BYTES
+    least = max(AUTO_LEAST_BYTES, AUTO_LEAST_BLOCKS * LANE_BYTES * lanes)
+    return choice == "always" or work.target.nbytes >= least
 
 
 @dataclass

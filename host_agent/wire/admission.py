@@ -28,7 +28,7 @@ class Admission:
     slot_count : int
         Slots of this job, a power of two; as many chunks are in flight.
     lanes : int
-        32-bit elements of a packet: 64 or 256, as the switch's program was compiled.
+        32-bit elements of a packet: 64, 256 or 1024, as the switch's program was compiled.
     switch : (str, int)
         IPv4 address (or name) and UDP port of the switch.
     path : tuple of Level

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 
-_REPEATED_BYTES, _MOST_REPEATS = 1 << 20, 20
+_REPEATED_BYTES, _MOST_REPEATS = 1 << 24, 20
 
 
 def repeats_of(size_bytes: int) -> int:

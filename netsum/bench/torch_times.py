@@ -29,7 +29,8 @@ from netsum.bench.torch_comparison import (
     print_examples,
 )
 from netsum.bench.torch_plan import TorchPlan
-from netsum.option_values import whole_numbers
+from netsum.option_values import OptionValueError, whole_numbers
+from netsum.programs import LOCAL_LANES
 
 MPIRUN = os.environ.get("NETSUM_MPIRUN", "mpirun")
 _OPEN_MPI = {
@@ -86,7 +87,7 @@ def run(
     sizes: str,
     collectives: str,
     runs: int,
-    lanes: str,
+    lanes: str | None,
     examples: str,
     dtypes: str,
     device: str,
@@ -94,18 +95,23 @@ def run(
     """Measure, and print the times, their ratio, the machine and the date."""
     plan = plan_of(runs, collectives, sizes, examples, dtypes, device)
     counts = whole_numbers(workers, "--workers")
+    if topology is not None and lanes == str(LOCAL_LANES):
+        raise OptionValueError(
+            f"--lanes: links of a --topology carry packets with 64 or 256 lanes, not {lanes}"
+        )
+    lane_count = int(lanes or (LOCAL_LANES if topology is None else 256))
     where = "plain loopback" if topology is None else f"{topology}, every link {rate}, {loss} % loss"
     if device == "cuda":
         where += f", tensors on one {torch.cuda.get_device_name()}"
     print(machine_and_date(PyTorch=torch.__version__))
     print(
-        f"load before: {os.getloadavg()[0]:.1f}; {where}, embedded switch, {lanes} lanes; "
+        f"load before: {os.getloadavg()[0]:.1f}; {where}, embedded switch, {lane_count} lanes; "
         f"medians of {runs} runs (least … most)"
     )
     measured = (
-        ((f"{count} processes", _on_loopback(plan, count, int(lanes))) for count in counts)
+        ((f"{count} processes", _on_loopback(plan, count, lane_count)) for count in counts)
         if topology is None
-        else [("a process on each host", _on_testbed(plan, topology, int(lanes), rate, loss))]
+        else [("a process on each host", _on_testbed(plan, topology, lane_count, rate, loss))]
     )
     for processes, comparison in measured:
         print(f"\n{processes}, one thread each")

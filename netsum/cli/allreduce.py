@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netsum.cli.options import AsJson, Bits, JoinTokenOption, Lanes, Overlap, Rounding, SlotsOption, Sparse
+from netsum.cli.options import (
+    AsJson,
+    Bits,
+    JoinTokenOption,
+    LocalLanes,
+    Overlap,
+    Rounding,
+    SlotsOption,
+    Sparse,
+)
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
 
@@ -87,7 +96,10 @@ def allreduce(
     workers: Annotated[
         int | None, typer.Option(min=1, max=32, help="Processes on this machine, one a rank. Default: 4.")
     ] = None,
-    lanes: Annotated[Lanes, typer.Option(help="On loopback: int32 values a packet carries.")] = "256",
+    lanes: Annotated[
+        LocalLanes,
+        typer.Option(help="On loopback: int32 values a packet carries. 256 and 64 are those of networks."),
+    ] = "256",
     drop_percent: Annotated[
         float, typer.Option(min=0.0, max=50.0, help="On loopback: packets lost on purpose, each way.")
     ] = 0.0,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.options import Lanes, SlotsOption
+from netsum.cli.options import Lanes, LocalLanes, SlotsOption
 from netsum.cli.texts import epilog
 
 bench_app = typer.Typer(help="Measure what the docs quote.", no_args_is_help=True)
@@ -180,7 +180,12 @@ def bench_torch(
         str, typer.Option(metavar="NAMES", help="all_reduce, reduce_scatter, all_gather: what is measured.")
     ] = "all_reduce",
     runs: Runs = 5,
-    lanes: OneLanes = "256",
+    lanes: Annotated[
+        LocalLanes | None,
+        typer.Option(
+            help="int32 values a packet carries. Default: 1024; 256 with --topology, which has no 1024."
+        ),
+    ] = None,
     examples: Annotated[
         str,
         typer.Option(metavar="NAME,…", show_default=_SPACED, help="Examples to train as well; empty: none."),

@@ -11,7 +11,7 @@ class DigitsTask:
     """A training run."""
 
     workers: int = 4
-    lanes: int = 256  # int32 values a packet carries: 64 or 256.
+    lanes: int = 256  # int32 values a packet carries.
     steps: int = 200
     hidden: tuple[int, ...] = (512, 256)  # Units of each hidden layer.
     batch: int = 32  # Images a worker takes in a step.

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from netsum.doctor.finding import Finding
 from netsum.extras import DISTRIBUTIONS, install_command
-from netsum.programs import LANES, ProgramMissingError, compiled_program
+from netsum.programs import LANES, LOCAL_LANES, ProgramMissingError, compiled_program
 from topologies.find_mininet import find_mininet
 from topologies.namespaces import missing_tools
 from topologies.switch_process import BMV2_PACKAGE, BMV2_PROGRAM
@@ -36,12 +36,13 @@ def extras() -> Finding:
 
 def programs() -> Finding:
     """Look whether the compiled P4 programs are there."""
+    counts = (*LANES, LOCAL_LANES)
     try:
-        for lanes in LANES:
+        for lanes in counts:
             compiled_program(lanes)
     except ProgramMissingError as error:
         return Finding("Compiled P4", "missing", "every run", str(error), required=True)
-    return Finding("Compiled P4", " and ".join(f"{lanes} lanes" for lanes in LANES))
+    return Finding("Compiled P4", ", ".join(f"{lanes} lanes" for lanes in counts))
 
 
 def namespace_tools() -> Finding:

@@ -7,7 +7,10 @@
 #define EACH_6(M, d) EACH_4(M, d) M(d##4) M(d##5)
 #define EACH_8(M, d) EACH_6(M, d) M(d##6) M(d##7)
 #define EACH_10(M, d) EACH_8(M, d) M(d##8) M(d##9)
-#define EACH_60(M) EACH_10(M,) EACH_10(M, 1) EACH_10(M, 2) EACH_10(M, 3) EACH_10(M, 4) EACH_10(M, 5)
+#define EACH_100(M, d) EACH_10(M, d##0) EACH_10(M, d##1) EACH_10(M, d##2) EACH_10(M, d##3) EACH_10(M, d##4) EACH_10(M, d##5) \
+    EACH_10(M, d##6) EACH_10(M, d##7) EACH_10(M, d##8) EACH_10(M, d##9)
+#define FIRST_60(M) EACH_10(M,) EACH_10(M, 1) EACH_10(M, 2) EACH_10(M, 3) EACH_10(M, 4) EACH_10(M, 5)
+#define FIRST_100(M) FIRST_60(M) EACH_10(M, 6) EACH_10(M, 7) EACH_10(M, 8) EACH_10(M, 9)
 #if LANES == 8
 const bit<16> LANES_BYTES = 32;
 #define EACH_LANE(M) EACH_8(M,)
@@ -19,14 +22,17 @@ const bit<16> LANES_BYTES = 128;
 #define EACH_LANE(M) EACH_10(M,) EACH_10(M, 1) EACH_10(M, 2) EACH_2(M, 3)
 #elif LANES == 64
 const bit<16> LANES_BYTES = 256;
-#define EACH_LANE(M) EACH_60(M) EACH_4(M, 6)
+#define EACH_LANE(M) FIRST_60(M) EACH_4(M, 6)
 #elif LANES == 256
 const bit<16> LANES_BYTES = 1024;
-#define EACH_LANE(M) EACH_60(M) EACH_10(M, 6) EACH_10(M, 7) EACH_10(M, 8) EACH_10(M, 9) EACH_10(M, 10) EACH_10(M, 11) \
-    EACH_10(M, 12) EACH_10(M, 13) EACH_10(M, 14) EACH_10(M, 15) EACH_10(M, 16) EACH_10(M, 17) EACH_10(M, 18) EACH_10(M, 19) \
+#define EACH_LANE(M) FIRST_100(M) EACH_100(M, 1) \
     EACH_10(M, 20) EACH_10(M, 21) EACH_10(M, 22) EACH_10(M, 23) EACH_10(M, 24) EACH_6(M, 25)
+#elif LANES == 1024
+const bit<16> LANES_BYTES = 4096;
+#define EACH_LANE(M) FIRST_100(M) EACH_100(M, 1) EACH_100(M, 2) EACH_100(M, 3) EACH_100(M, 4) EACH_100(M, 5) \
+    EACH_100(M, 6) EACH_100(M, 7) EACH_100(M, 8) EACH_100(M, 9) EACH_10(M, 100) EACH_10(M, 101) EACH_4(M, 102)
 #else
-#error "netsum.p4 is compiled with -D LANES=64 or 256; for Tofino with -D LANES=8, 16, 32 or 64"
+#error "netsum.p4 is compiled with -D LANES=64, 256 or 1024; for Tofino with -D LANES=8, 16, 32 or 64"
 #endif
 
 header lanes_h {

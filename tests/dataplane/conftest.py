@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from netsum.programs import LOCAL_LANES
 from tests.dataplane.dataplane import asic_model, bmv2, xdp
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob
@@ -19,7 +20,7 @@ from tests.dataplane.dataplane.target import LANE_COUNTS, Entry, Target
 from tests.dataplane.tna_logic import translate
 
 ENGINES = {
-    "embedded": (LANE_COUNTS, []),
+    "embedded": ((*LANE_COUNTS, LOCAL_LANES), []),
     "xdp": (LANE_COUNTS, [pytest.mark.root]),  # the kernel, by its test runs
     "bmv2": (LANE_COUNTS, [pytest.mark.bmv2, pytest.mark.root]),
     "tna-logic": ((translate.LANES,), []),  # the embedded engine with the decisions of Tofino's program in it

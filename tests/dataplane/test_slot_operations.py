@@ -1,5 +1,6 @@
 """What is done to each lane: saturating sum, maximum, bitwise or."""
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 
@@ -50,8 +51,8 @@ def test_every_pair_of_corner_values(
     job = make_job(slots=2)
     pairs = [(a, b) for a in CORNERS for b in CORNERS]
     for chunk, start in enumerate(range(0, len(pairs), target.lanes)):
-        filled = (pairs[start : start + target.lanes] + pairs)[: target.lanes] * 4
-        parts = [[pair[worker] for pair in filled[: target.lanes]] for worker in range(2)]
+        filled = list(itertools.islice(itertools.cycle(pairs[start:] + pairs[:start]), target.lanes))
+        parts = [[pair[worker] for pair in filled] for worker in range(2)]
         job.expect(
             [job.contribution(worker, chunk, parts[worker], op=op) for worker in range(2)],
             job.results(chunk, combine(parts), op=op),

@@ -309,6 +309,24 @@ def test_a_crowded_machine_has_a_processor_for_the_switch_alone(switch: Loopback
         assert eventually(lambda: int.from_bytes(memory[SWITCH_PROCESSOR:][:4], "little") == 0)
 
 
+@pytest.mark.parametrize("lanes", [64, 256, 1024])
+def test_the_bits_are_those_of_udp(monkeypatch: pytest.MonkeyPatch, lanes: int) -> None:
+    random = np.random.default_rng(lanes)
+    arrays = [random.standard_normal(40 * lanes + 7).astype(np.float32) for _ in range(2)]
+    sums = []
+    with LoopbackSwitch(lanes, 2) as switch:
+        for link in ("udp", "memory"):
+            monkeypatch.setenv("NETSUM_LINK", link)
+            with ExitStack() as attached:
+                communicators = [
+                    attached.enter_context(Communicator(admission, bind=bind, timeout_s=DEADLINE_S))
+                    for admission, bind in switch.start_job()
+                ]
+                sums += on_all(communicators, lambda each: each.allreduce(arrays[each.worker_id]).tobytes())
+    assert len(set(sums)) == 1
+    assert np.allclose(np.frombuffer(sums[0], np.float32), arrays[0] + arrays[1], atol=1e-5)
+
+
 def test_ports_by_udp_and_by_memory_in_one_job(
     switch: LoopbackSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,7 +109,7 @@ def scaled_sums(rank: int, world: int) -> None:
 
 @check
 def non_finite(rank: int, world: int) -> None:
-    tensor = torch.ones(600)
+    tensor = torch.ones(1200)
     if rank == 1:
         tensor[0] = float("inf")
     dist.all_reduce(tensor)

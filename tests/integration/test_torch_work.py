@@ -16,12 +16,13 @@ pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'"
 import torch
 import torch.distributed as dist
 
+from netsum.programs import LOCAL_LANES
 from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch
 
 DEADLINE_S = 400.0
-CHUNKS, LANES = 2000, 256
+CHUNKS, LANES = 2000, LOCAL_LANES
 
 
 def test_a_collective_progresses_while_the_program_never_lets_go_of_the_interpreter(

@@ -34,8 +34,8 @@ from sim.switch.ports.driver import PortDriver, PortUnavailableError
 
 DEFAULT_BASE_PORT = 28275  # UDP port of switch port 0, and the one shown to the program: 0x6e73, "ns".
 
-DEFAULT_CAPACITY_BYTES = 33 * 64
-"""Room for the frames of an Ethernet with 1,500 bytes; an odd number of cache lines keeps rows in different sets."""
+DEFAULT_CAPACITY_BYTES = 67 * 64
+"""Room for frames with 1,024 lanes, which loopback carries; an odd number of cache lines keeps rows in different sets."""
 
 _OUT_BATCH = 1024
 _LONGEST_RUN = 64

@@ -18,6 +18,7 @@ import torch.distributed as dist
 import netsum.torch  # noqa: F401
 from netsum.allreduce.plan import parse_size, size_text
 from netsum.allreduce.session import loopback_controller
+from netsum.programs import LOCAL_LANES
 from tests.processes import with_words
 
 REPEATED_BYTES, MOST_REPEATS, LEAST_REPEATS = 64 << 20, 60, 5
@@ -78,7 +79,7 @@ def main() -> None:
     sizes = [parse_size(size) for size in options.sizes.split(",")]
     with (
         tempfile.TemporaryDirectory() as folder,
-        loopback_controller(options.workers, 256, 0, Path(folder)) as controller,
+        loopback_controller(options.workers, LOCAL_LANES, 0, Path(folder)) as controller,
     ):
         os.environ |= {"NETSUM_CONTROLLER": controller, "GLOO_SOCKET_IFNAME": "lo"}
         processes = [
