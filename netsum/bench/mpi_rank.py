@@ -1,4 +1,4 @@
-"""One rank of an MPI all-reduce on this machine, for `netsum bench torch`: ``mpirun -n 4 python -m netsum.bench.mpi_rank PLAN``.
+"""One rank of an MPI all-reduce for `netsum bench torch`: ``mpirun -n 4 python -m netsum.bench.mpi_rank 4 PLAN``.
 
 Rank 0 prints the same lines of JSON as `netsum.bench.torch_rank`, for the float32 all-reduces of the same plan.
 """
@@ -32,8 +32,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one rank."""
     from mpi4py import MPI
 
-    (text,) = sys.argv[1:] if arguments is None else arguments
+    processes, text = sys.argv[1:] if arguments is None else arguments
     plan, world = TorchPlan.from_json(text), MPI.COMM_WORLD
+    if world.Get_size() != int(processes):
+        library = MPI.Get_library_version().partition(",")[0]
+        print(
+            f"expected {processes} MPI processes, found {world.Get_size()}: mpi4py uses {library}, which is not this "
+            "launcher's; MPI4PY_MPIABI chooses (openmpi, mpich)",
+            file=sys.stderr,
+        )
+        return 1
     _seconds_to_reduce(world, MPI.IN_PLACE, 1 << 16)
     for run in range(plan.runs):
         for size in plan.sizes:

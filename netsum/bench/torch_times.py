@@ -63,7 +63,8 @@ def _on_testbed(plan: TorchPlan, topology: str, lanes: int, rate: str, loss: str
 
 def _measure_mpi(plan: TorchPlan, workers: int, comparison: Comparison) -> None:
     """Measure the same all-reduces with MPI, in processes of its own, after those of the two backends."""
-    command = [MPIRUN, "-n", str(workers), sys.executable, "-m", "netsum.bench.mpi_rank", plan.to_json()]
+    command = [MPIRUN, "-n", str(workers), sys.executable, "-m", "netsum.bench.mpi_rank"]
+    command += [str(workers), plan.to_json()]
     done = subprocess.run(
         command,
         env={**os.environ, **_OPEN_MPI},
