@@ -37,8 +37,10 @@ Sparse = Literal["auto", "always", "never"]
 SPARSE: Final[tuple[Sparse, ...]] = ("auto", "always", "never")
 
 AUTO_LEAST_BYTES: Final = 1 << 20
-AUTO_LEAST_BLOCKS: Final = 1 << 10
-"""From this size on arrays are looked at by default: two round trips more are then a small part of the time."""
+LOCAL_LEAST_BYTES: Final = 1 << 23
+"""From this size on arrays are looked at by default: two round trips more are then a small part of the time. The second one is for
+packets that no Ethernet carries: worker and switch are on one machine."""
+ETHERNET_LANES: Final = 256
 MOST_BITMAP_PACKETS: Final = 8
 SLICE_BYTES: Final = 1 << 20
 """Of the array, that are searched or cleared between two looks at the network: some tenths of a millisecond."""
@@ -63,7 +65,7 @@ def is_sparse(choice: Sparse, work: Pass, op: str, lanes: int) -> bool:
                 f"sparse='always': op {op!r} cannot leave out zeros, only sum, mean and bor can"
             )
         return False
-    least = max(AUTO_LEAST_BYTES, AUTO_LEAST_BLOCKS * LANE_BYTES * lanes)
+    least = AUTO_LEAST_BYTES if lanes <= ETHERNET_LANES else LOCAL_LEAST_BYTES
     return choice == "always" or work.target.nbytes >= least
 
 
