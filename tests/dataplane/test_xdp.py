@@ -10,11 +10,13 @@ from threading import Barrier, Thread
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from llvmlite import ir as ll
 
 from sim.switch import Exact, Packets, TableEntry, ir, load_program
 from sim.switch.bpf import emit, syscall
+from sim.switch.bpf.controls import IN_SECOND
 from sim.switch.bpf.emit import FLAGS, OBSERVED, BpfFn
 from sim.switch.bpf.loading import Kernel
 from sim.switch.bpf.programs import REPLICA
@@ -327,7 +329,14 @@ def reach_behind(self: Any, at: Any, size: int, failed: int) -> Any:
     return REACH(self, self.b.add(at, ll.Constant(I32, 1)), size, failed)
 
 
+def note_in_the_other_copy(self: Any, table: Any) -> None:
+    NOTE(self, table)
+    words = self.kernel.part(f"default {table.table.name}").view(np.uint64)
+    words[0] ^= np.uint64(IN_SECOND)
+
+
 SATURATE, STUB, WITHIN, LOAD, REACH = BpfFn.saturate, Kernel.stub, BpfFn.within, BpfFn.load_bytes, BpfFn.reach
+NOTE = XdpSwitch._note_entries
 MUTANTS: dict[str, tuple[type, str, Any]] = {
     "byte order of a lane that is read": (BpfFn, "load_slot", Fn.load_slot),
     "byte order of a lane that is written": (BpfFn, "store_slot", Fn.store_slot),
@@ -344,6 +353,7 @@ MUTANTS: dict[str, tuple[type, str, Any]] = {
     "no count of what passes": (BpfFn, "add", lambda fn, space, place, amount: None),
     "lanes are loaded from one byte too far": (BpfFn, "load_bytes", load_behind),
     "a table with entries is not looked up": (XdpSwitch, "_note_entries", lambda switch, table: None),
+    "a table's only entry is in the other copy": (XdpSwitch, "_note_entries", note_in_the_other_copy),
     "an index is cut too short": (BpfFn, "within", lambda fn, at, n: WITHIN(fn, at, (n + 1) // 2)),
 }
 
