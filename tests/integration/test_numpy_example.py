@@ -20,5 +20,5 @@ def test_four_workers_add(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    result = "mean 2.0, totals [0.0, 8.0, 16.0], 2588 chunks"
+    result = "mean 2.0, totals [0.0, 8.0, 16.0], 784 chunks"
     assert done.stdout.splitlines() == [f"worker {worker}: {result}" for worker in range(4)]
