@@ -45,7 +45,7 @@ def test_an_example_trains_as_one_process_does_also_when_packets_are_lost(
     assert len({*report["digests"], *again["digests"]}) == 1
     assert again["losses"] == report["losses"]
     if name.startswith("wide_embedding"):  # zeros do not travel
-        assert report["sent_bytes"] < report["gradient_bytes"] / 4
+        assert report["sent_bytes"] < report["gradient_bytes"] / 3
 
 
 def _train(rank: int, world: int, name: str, check: bool) -> dict[str, Any]:
