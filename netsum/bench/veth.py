@@ -256,8 +256,8 @@ def measure(
                     comparison.rates.setdefault(name, []).append(rate)
                     continue
                 with _SWITCHES[name](cables, folder) as address:
-                    limit = _BMV2_SLOTS if name == BMV2 else slots
-                    rate = _rate(cables, address, lanes, min(slots, limit), packets)
+                    in_flight = min(slots, _BMV2_SLOTS) if name == BMV2 else slots
+                    rate = _rate(cables, address, lanes, in_flight, packets)
                 comparison.rates.setdefault(name, []).append(rate)
     return comparison
 

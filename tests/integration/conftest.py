@@ -25,6 +25,13 @@ def ranks(torch_service: str) -> Iterator[Ranks]:
 
 
 @pytest.fixture(scope="session")
+def ranks_with_256_lanes() -> Iterator[Ranks]:
+    """Three ranks whose packets are those of a network."""
+    with local_service("--lanes", "256") as (address, _), Ranks(3, {"NETSUM_CONTROLLER": address}) as ranks:
+        yield ranks
+
+
+@pytest.fixture(scope="session")
 def ranks_with_loss() -> Iterator[Ranks]:
     """Three ranks on a switch that loses one packet in a hundred each way."""
     with local_service(*LOSS) as (address, _), Ranks(3, {"NETSUM_CONTROLLER": address}) as ranks:

@@ -64,7 +64,9 @@ def test_so_does_a_tree(shape: Any) -> None:
     check(workers, 5)
 
 
-@pytest.mark.parametrize(("lanes", "link"), [(64, "udp"), (256, "udp"), (64, "memory"), (1024, "memory")])
+@pytest.mark.parametrize(
+    ("lanes", "link"), [(64, "udp"), (256, "udp"), (64, "memory"), (256, "memory"), (1024, "memory")]
+)
 def test_communicators_and_local_summands(monkeypatch: pytest.MonkeyPatch, lanes: int, link: str) -> None:
     monkeypatch.setenv("NETSUM_LINK", link)
     parts = summands(7)
