@@ -45,7 +45,7 @@ PAYLOAD: Final = np.dtype(
             "exponents",  # uint16[data_blocks]: wire exponents of all workers' blocks, as they become known
             "partial",  # of each element, what a codec of two rounds keeps from the first to the second
             "blocks",  # int64[data_blocks]: which blocks; 0: all
-            "own",  # uint16[blocks of the array]: this worker's exponents, found before; 0: none were
+            "own",  # uint16[blocks of the array]: this worker's exponents, found before, or NOT_SEARCHED; 0: none were
             # The result.
             "overflowed",  # elements that do not fit int32
             "non_finite",  # blocks that became NaN
@@ -55,6 +55,7 @@ PAYLOAD: Final = np.dtype(
 )
 """The part of a pass's record that codecs and this module read and write."""
 
+NOT_SEARCHED: Final = 1  # In place of a block's exponent in `own`; no codec has this exponent.
 BLOCKS_AHEAD: Final = 8
 """Which following block is fetched while one is read: a block alone is too short for the processor to see a stream."""
 
@@ -90,7 +91,7 @@ def learn_exponent(payload: Record, block: int, wire_exponent: int) -> None:
 @compiled
 def own_exponent(payload: Record, block: int, lane_count: int) -> Integer:
     """Return the wire exponent of this worker's block."""
-    if payload.own != 0:
+    if payload.own != 0 and _found_before(payload, block) != NOT_SEARCHED:
         return _found_before(payload, block)
     return find_exponent(payload.exponent, payload, block, lane_count)
 

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from host_agent.codecs import bitmap as bitmaps
 from host_agent.codecs.bitmap import WORD_BLOCKS
+from host_agent.codecs.payload import NOT_SEARCHED
 from host_agent.codecs.raw import WORDS
 from host_agent.collectives.collective import BUSY, Passes
 from host_agent.errors import MisuseError
@@ -44,7 +45,6 @@ ETHERNET_LANES: Final = 256
 MOST_BITMAP_PACKETS: Final = 8
 SLICE_BYTES: Final = 1 << 20
 """Of the array, that are searched or cleared between two looks at the network: some tenths of a millisecond."""
-FIRST_SLICES: Final = (1, 1)  # Of the first bitmaps.
 PHASES: Final = 250  # Consecutive passes with different fingerprints.
 BLOCKS_A_TURN: Final = 4  # Number of blocks for each slot that a bitmap should announce.
 UNSEARCHED: Final = 7
@@ -104,6 +104,7 @@ class BlockSparse:
         self._slice_blocks = max(SLICE_BYTES // block_bytes // WORD_BLOCKS, 1) * WORD_BLOCKS
         self._searched = self._in_bitmaps = 0
         self._own_blocks = self._union_blocks = self._bitmap_packets = 0
+        self._unsearched = 0  # Where the last part without a bitmap ends.
         self.data: list[Pass] = []  # Those over blocks of the union, as far as they are known.
 
     def passes(self) -> Passes:
@@ -111,20 +112,23 @@ class BlockSparse:
         ahead: deque[_Bitmap] = deque()
         united: deque[_Bitmap] = deque()
         searches = not self._skips  # Whether to search while it waits.
-        unsearched = 0  # Where the last part without a bitmap ends.
-        for slices in FIRST_SLICES:
-            yield from self._next_bitmap(slices * self._slice_blocks, ahead)
+        # A second bitmap travels while the first one's data does. For two slices, its data would wait a round trip longer.
+        first = self._slice_blocks if self._blocks > 2 * self._slice_blocks else self._blocks
+        for _ in range(2):
+            yield from self._next_bitmap(first, ahead)
         while ahead:
             bitmap = ahead.popleft()
             while not bitmap.work.done:
                 yield BUSY if searches and self._search_slice() else None
             union = self._union_of(bitmap)
             searches = union.size < bitmap.count or not self._skips
-            if union.size:
-                yield self._data(union, self._own)
-            if not searches and bitmap.first >= unsearched:
-                yield from self._without_bitmap()
-                unsearched = self._in_bitmaps
+            blocks = union
+            if not searches and bitmap.first >= self._unsearched:
+                blocks = np.concatenate((union, self._without_bitmap()))
+            if blocks.size:
+                data = replace(self._whole, fingerprint=self._next_mark(), blocks=blocks, own=self._own)
+                self.data.append(data)
+                yield data
             yield from self._next_bitmap(self._blocks_after(bitmap, union.size), ahead)
             united.append(bitmap)
         for bitmap in united if self._whole.spare == NO_BLOCKS else ():
@@ -166,21 +170,16 @@ class BlockSparse:
         self._searched += count
         return True
 
-    def _data(self, blocks: npt.NDArray[np.int64], own: npt.NDArray[np.uint16] | None) -> Pass:
-        work = replace(self._whole, fingerprint=self._next_mark(), blocks=blocks, own=own)
-        self.data.append(work)
-        return work
-
-    def _without_bitmap(self) -> Passes:
-        """Yield the pass over the next blocks, whatever they hold."""
+    def _without_bitmap(self) -> npt.NDArray[np.int64]:
+        """Return the next blocks, which travel whatever they hold."""
         first = self._in_bitmaps
-        end = self._in_bitmaps = min((1 + UNSEARCHED) * first, self._blocks)
-        if first < end:
-            unknown = max(end - self._searched, 0)
-            self._searched += unknown
-            self._own_blocks += unknown
-            self._union_blocks += end - first
-            yield self._data(np.arange(first, end), None)
+        end = self._in_bitmaps = self._unsearched = min((1 + UNSEARCHED) * first, self._blocks)
+        unknown = max(end - self._searched, 0)
+        self._searched += unknown
+        self._own_blocks += unknown
+        self._union_blocks += end - first
+        self._own[first:end] = NOT_SEARCHED
+        return np.arange(first, end)
 
     def _next_bitmap(self, blocks: int, ahead: deque[_Bitmap]) -> Passes:
         """Yield the pass over the bitmap of the next blocks when they have been searched."""

@@ -417,6 +417,19 @@ def test_an_all_reduce_takes_the_time_of_the_formula(
     assert duration_ns == pytest.approx(way_ns + 2 * header_ns + trip_ns + rounds_ns, rel=2.5e-3)
 
 
+@pytest.mark.parametrize(("size", "round_trips"), [("2MiB", 1), ("4MiB", 2)])
+def test_the_search_for_zeros_costs_a_dense_array_few_round_trips(
+    programs: dict[int, str], size: str, round_trips: int
+) -> None:
+    """One for the first bitmap, and one for the opening round of the blocks of the second bitmap, if there is one."""
+    text = f'[topology]\nrate = "100gbit"\nlatency = "10us"\n[[job]]\nsize = "{size}"\nslots = 256\nsparse = '
+    searched_ns, dense_ns = (
+        run_point(point(f'{text}"{sparse}"\n'), programs).rows[0]["duration_ns"]
+        for sparse in ("auto", "never")
+    )
+    assert (searched_ns - dense_ns) / 20_000 == pytest.approx(round_trips, rel=0.05)
+
+
 def test_poisson_traffic_has_the_gaps_of_its_distribution() -> None:
     gaps = []
     for kind in GAPS:
