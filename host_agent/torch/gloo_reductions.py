@@ -13,7 +13,9 @@ from torch import Tensor
 from host_agent.codecs.accumulator import Accumulator
 from host_agent.collectives import Op
 from host_agent.collectives.rows import Rows
-from host_agent.errors import ClosedCommunicatorError, MisuseError, SumOverflowError
+from host_agent.errors import ClosedCommunicatorError, MisuseError
+from host_agent.torch.calls import with_values
+from host_agent.torch.reductions import check_fit
 
 Array = npt.NDArray[Any]
 
@@ -41,15 +43,12 @@ class GlooReductions:
         self._size = size
         self._closed = False
 
-    def allreduce_async(
-        self, array: Array | Accumulator, op: Op, *, out: Array, label: str, **how: Any
-    ) -> Future[Any]:
+    def allreduce_async(self, array: Array | Accumulator, op: Op, *, out: Array, **how: Any) -> Future[Any]:
         """Begin to reduce an array over all ranks, densely and in full; see `Communicator.allreduce`."""
         if isinstance(array, Accumulator) or how.get("exact"):
             raise MisuseError(
                 "exact sums need slots, and the switch has none free: end a job, or leave out `exact`"
             )
-        del label
         wider = _WIDER.get(array.dtype, array.dtype) if op in ("sum", "mean") else array.dtype
         working = torch.from_numpy(np.array(array, wider, order="C").reshape(-1))
 
@@ -58,11 +57,10 @@ class GlooReductions:
                 working.div_(self._size)
             result = working.numpy().reshape(out.shape)
             if array.dtype == np.int32 and wider == np.int64:
-                _check_fit(result)
+                check_fit(working, torch.int32)
             np.copyto(out, result, casting="same_kind")
 
-        options = dist.AllreduceOptions()
-        options.reduceOp = _OPERATIONS[op]
+        options = with_values(dist.AllreduceOptions(), reduceOp=_OPERATIONS[op])
         return self._begin(lambda: self._gloo.allreduce([working], options), working, finish)
 
     def allreduce_rows_async(self, rows: Rows, row_count: int, *, label: str) -> Future[Any]:
@@ -95,12 +93,9 @@ class GlooReductions:
         """Begin to overwrite a flat array with that of the rank `root`."""
         del label
         working = torch.from_numpy(array.copy())
-        options = dist.BroadcastOptions()
-        options.rootRank = root
+        options = with_values(dist.BroadcastOptions(), rootRank=root)
         return self._begin(
-            lambda: self._gloo.broadcast([working], options),
-            working,
-            lambda: np.copyto(out, working.numpy()),
+            lambda: self._gloo.broadcast([working], options), working, lambda: np.copyto(out, working.numpy())
         )
 
     def barrier_async(self, *, label: str) -> Future[Any]:
@@ -133,10 +128,3 @@ class GlooReductions:
 
         begin().get_future().add_done_callback(end)
         return done
-
-
-def _check_fit(sums: Array) -> None:
-    limits = np.iinfo(np.int32)
-    beyond = int(((sums < limits.min) | (sums > limits.max)).sum())
-    if beyond:
-        raise SumOverflowError(f"{beyond} sums do not fit int32", beyond)

@@ -28,7 +28,7 @@ from host_agent.errors import ArrayError
 from host_agent.joining import NoSlotsError, Seat
 from host_agent.torch.calls import cut, label_of, listed, nothing, operation_of, with_values
 from host_agent.torch.failures import Failures
-from host_agent.torch.flight_recorder import Tensors, described, recorder
+from host_agent.torch.flight_recorder import described, recorder
 from host_agent.torch.gloo_reductions import GlooReductions
 from host_agent.torch.memory import overwrite
 from host_agent.torch.options import Options
@@ -38,6 +38,7 @@ from host_agent.torch.resizing import adopted, announce
 from host_agent.torch.slot_group import SlotGroup
 from host_agent.torch.sparse import reduce_sparse, sparse_on_slots
 from host_agent.torch.staging import host_memory, staged, write_staged
+from host_agent.torch.subclasses import for_subclasses
 from host_agent.torch.through_gloo import ThroughGloo
 from host_agent.torch.tracing import untraced_methods
 from host_agent.torch.work import NetsumWork
@@ -48,6 +49,7 @@ Finish = Callable[[], None]
 
 
 @untraced_methods
+@for_subclasses
 class NetsumProcessGroup(ThroughGloo):
     """A process group whose collectives are done by a switch; made by ``init_process_group("netsum")`` and ``new_group``.
 
@@ -71,12 +73,7 @@ class NetsumProcessGroup(ThroughGloo):
         self._recorded = recorder.add_group(name, ranks, rank, timeout.total_seconds())
         self._failures = Failures(store, rank, ranks, timeout.total_seconds())
         self._slots = SlotGroup(
-            seat,
-            timeout.total_seconds(),
-            self._failures,
-            self._without_slots,
-            group_options,
-            size,
+            seat, timeout.total_seconds(), self._failures, self._without_slots, group_options, size
         )
         self._store = store
         gloo = self._new_gloo(store, "gloo/")
@@ -156,9 +153,7 @@ class NetsumProcessGroup(ThroughGloo):
         parts = [(future, lambda: overwrite(output, torch.from_numpy(mean)))]
         return self._work(label, [output], parts, ("all_reduce", [output], [output]))
 
-    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        """Reduce several tensors in place."""
-        return self.allreduce(tensors, opts)
+    allreduce_coalesced = allreduce
 
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None) -> Any:
         """Reduce a tensor; the result goes to the root alone."""
@@ -301,12 +296,7 @@ class NetsumProcessGroup(ThroughGloo):
         return self._slots.driven_by_caller() if waits else contextlib.nullcontext()
 
     def _reduce(
-        self,
-        source: Tensor,
-        target: Tensor | None,
-        operation: Any,
-        label: str,
-        root: int | None = None,
+        self, source: Tensor, target: Tensor | None, operation: Any, label: str, root: int | None = None
     ) -> tuple[Future[Any], Finish]:
         """Begin a reduction; `root` is the rank of the group that alone has a target, and needs the result."""
         kind = kind_of(operation)
@@ -383,7 +373,13 @@ class NetsumProcessGroup(ThroughGloo):
         futures = [future for future, _ in parts]
         number = next(self._calls)
         call = f"{what}, call {number} of this group"
-        record = recorder.begin(self._recorded, number, *self._sizes(*called))
+        operation, given, taken = called
+        # Where every rank has a part of one side, the shapes are of that side together.
+        scatters, gathers = (
+            self._size if operation == each else 1 for each in ("reduce_scatter", "all_gather")
+        )
+        shapes = described(given, scatters), described(taken, gathers)
+        record = recorder.begin(self._recorded, number, operation, *shapes)
         value = outputs if value is None else value
 
         def made() -> NetsumWork:
@@ -399,14 +395,6 @@ class NetsumProcessGroup(ThroughGloo):
             work = made()
             span._call_end_callbacks_on_future(work.get_future())  # the range ends with the collective
         return work
-
-    def _sizes(
-        self, operation: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
-    ) -> tuple[str, Tensors, Tensors]:
-        """Return the shapes of a call; where every rank has a part of one side, of that side together."""
-        gathers, scatters = operation == "all_gather", operation == "reduce_scatter"
-        given = described(inputs, self._size if scatters else 1)
-        return operation, given, described(outputs, self._size if gathers else 1)
 
     def _check_pieces(self, what: str, pieces: Sequence[Tensor]) -> None:
         if len(pieces) != self._size:

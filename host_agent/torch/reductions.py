@@ -109,6 +109,16 @@ def bytes_of(tensor: Tensor) -> tuple[Array, Callable[[], None]]:
     return flat, lambda: overwrite(plain, packed)
 
 
+def check_fit(sums: Tensor, dtype: torch.dtype) -> None:
+    """Raise SumOverflowError if there are sums that do not fit an integer type."""
+    limits = torch.iinfo(dtype)
+    beyond = int(((sums < limits.min) | (sums > limits.max)).sum())
+    if beyond:
+        raise SumOverflowError(
+            f"{beyond} sums do not fit {dtype}. Convert to a wider type before the call.", beyond
+        )
+
+
 def _divided(sums: Tensor, divisor: int) -> Tensor:
     return torch.div(sums, divisor, rounding_mode="trunc")
 
@@ -122,13 +132,7 @@ def _converted(source: Tensor, target: Tensor, wider: torch.dtype, op: Op, divis
         if divisor != 1:
             overwrite(working, _divided(working, divisor))
         if target.dtype in _NARROW and op == "sum":
-            limits = torch.iinfo(target.dtype)
-            beyond = int(((working < limits.min) | (working > limits.max)).sum())
-            if beyond:
-                raise SumOverflowError(
-                    f"{beyond} sums do not fit {target.dtype}. Convert to a wider type before the call.",
-                    beyond,
-                )
+            check_fit(working, target.dtype)
         overwrite(target, working)
 
     return Reduction(array, op, array, finish)

@@ -1,5 +1,6 @@
 """Sparse tensors on the slots: rows that any rank has are reduced, the others do not travel."""
 
+import math
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -48,7 +49,4 @@ def reduce_sparse(slots: SlotGroup, tensor: Tensor, label: str) -> tuple[Future[
 
 
 def _row_count(tensor: Tensor) -> int:
-    count = 1
-    for size in tensor.shape[: tensor.sparse_dim()]:
-        count *= size
-    return count
+    return math.prod(tensor.shape[: tensor.sparse_dim()])

@@ -1,16 +1,17 @@
 """The calls of a process group that go through an inner Gloo group: what one process sends to another."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from host_agent.torch.calls import listed
-from host_agent.torch.flight_recorder import RecordedGroup, Tensors, described, recorder
+from host_agent.torch.flight_recorder import RecordedGroup, described, recorder
 from host_agent.torch.staging import staged
 from host_agent.torch.tracing import untraced_methods
 from host_agent.torch.work import tensors_in
@@ -53,14 +54,15 @@ class ThroughGloo(dist.ProcessGroup):
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
         """Send to one rank."""
-        sent = [staged(each, read=True, write=False).tensor for each in listed(tensors)]
-        return self._call(f"send {self._rank}->{dst}", sent, [], self._gloo.send(sent, dst, tag))
+        return self._staged(
+            f"send {self._rank}->{dst}", tensors, [], lambda _, sent: self._gloo.send(sent, dst, tag)
+        )
 
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
         """Receive from one rank."""
-        taken, bring_back = _to_be_written(listed(tensors))
-        work = self._gloo.recv(taken, src, tag)
-        return _after(self._call(f"recv {self._rank}<-{src}", [], taken, work), bring_back)
+        return self._staged(
+            f"recv {self._rank}<-{src}", [], tensors, lambda taken, _: self._gloo.recv(taken, src, tag)
+        )
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """Receive from any rank; not recorded, as the sender is not known."""
@@ -82,31 +84,38 @@ class ThroughGloo(dist.ProcessGroup):
     def _call(self, operation: str, inputs: Any, outputs: Any, work: Any) -> Any:
         """Record a call, and return its work."""
         numbers = self._messages if " " in operation else self._calls
-        given, taken = _shapes(inputs), _shapes(outputs)
+        given, taken = (described(tensors_in(listed(each))) for each in (inputs, outputs))
         recorder.begin(self._recorded, next(numbers), operation, given, taken, through_gloo=work)
         return work
 
 
-class _Work(dist._Work):
-    """Work of Gloo, after which what it received is still to be brought where it belongs."""
+class AllDone(dist._Work):
+    """Works that are waited for together, after which what they received is still to be brought where it belongs."""
 
-    def __init__(self, work: Any, bring_back: list[Callable[[], None]]) -> None:
+    def __init__(self, works: Sequence[Any], bring_back: Sequence[Callable[[], None]] = ()) -> None:
         super().__init__()
-        self._work, self._bring_back = work, bring_back
+        self._works, self._bring_back = works, list(bring_back)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Wait until the tensors hold the result."""
-        done: bool = self._work.wait(timeout)
+        done = all(work.wait(timeout) for work in self._works)
         while self._bring_back:
             self._bring_back.pop()()
         return done
 
     def is_completed(self) -> bool:
-        """Whether Gloo is done."""
-        return bool(self._work.is_completed())
+        """Whether all are done."""
+        return all(work.is_completed() for work in self._works)
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Return a future of what the first work returns, done when all are; RuntimeError if some is to be brought back."""
+        if self._bring_back:
+            return super().get_future()
+        futures = torch.futures.collect_all([work.get_future() for work in self._works])
+        return futures.then(lambda done: done.value()[0].value())
 
     def _source_rank(self) -> int:
-        return int(self._work._source_rank())
+        return int(self._works[0]._source_rank())
 
 
 def _to_be_written(outputs: Any) -> tuple[Any, list[Callable[[], None]]]:
@@ -123,9 +132,4 @@ def _to_be_written(outputs: Any) -> tuple[Any, list[Callable[[], None]]]:
 
 
 def _after(work: Any, bring_back: list[Callable[[], None]]) -> Any:
-    return _Work(work, bring_back) if bring_back else work
-
-
-def _shapes(tensors: Any) -> Tensors:
-    """Return the shapes of a tensor, of a list of them, or of a list of lists."""
-    return described(tensors_in(listed(tensors)))
+    return AllDone([work], bring_back) if bring_back else work

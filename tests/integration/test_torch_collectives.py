@@ -10,6 +10,9 @@ pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'"
 
 import torch
 import torch.distributed as dist
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.tensor import DTensor, Replicate, init_device_mesh
+from torch.testing._internal.two_tensor import TwoTensor
 
 from tests.integration.torch_ranks import Ranks
 
@@ -310,6 +313,64 @@ def from_one_to_all_and_back(rank: int, world: int) -> None:
     dist.gather(mine, collected)
     if collected is not None:
         assert [float(each[0]) for each in collected] == [0, 1, 2]
+
+
+def pair(first: float, second: float, length: int = 2) -> TwoTensor:
+    return TwoTensor(torch.full((length,), float(first)), torch.full((length,), float(second)))
+
+
+def pairs(*tensors: TwoTensor) -> list[tuple[list[float], list[float]]]:
+    return [(each.a.tolist(), each.b.tolist()) for each in tensors]
+
+
+@check
+def tensors_made_of_others(rank: int, world: int) -> None:
+    mine = pair(0, 0)
+    dist.scatter(mine, [pair(each, -each) for each in range(world)] if rank == 0 else None)
+    assert pairs(mine) == [([rank, rank], [-rank, -rank])]
+    collected = [pair(0, 0) for _ in range(world)]
+    every_rank = [([each, each], [-each, -each]) for each in range(world)]
+    dist.gather(mine, collected if rank == 1 else None, 1)
+    assert rank != 1 or pairs(*collected) == every_rank
+    collected = [pair(0, 0) for _ in range(world)]
+    dist.all_gather(collected, mine)
+    assert pairs(*collected) == every_rank
+    whole = pair(0, 0, 2 * world)
+    dist.all_gather_into_tensor(whole, mine)
+    assert pairs(whole) == [([0, 0, 1, 1, 2, 2], [0, 0, -1, -1, -2, -2])]
+    dist.all_to_all(collected, [pair(rank, each) for each in range(world)])
+    assert pairs(*collected) == [([each, each], [rank, rank]) for each in range(world)]
+    dist.reduce_scatter(mine, [pair(each, rank * each) for each in range(world)])
+    assert pairs(mine) == [([3 * rank] * 2, [3 * rank] * 2)]
+    dist.reduce_scatter_tensor(mine, pair(1, rank, 2 * world), dist.ReduceOp.MAX)
+    assert pairs(mine) == [([1, 1], [2, 2])]
+    for operation, first, second in ((dist.ReduceOp.SUM, 3, 30), (dist.ReduceOp.PRODUCT, 0, 0)):
+        mine = pair(rank, 10 * rank)
+        dist.all_reduce(mine, operation)
+        assert pairs(mine) == [([first] * 2, [second] * 2)]
+    mine = pair(rank, 5 * rank)
+    dist.broadcast(mine, 2)
+    assert pairs(mine) == [([2, 2], [10, 10])]
+    dist.reduce(mine, 1)
+    assert rank != 1 or pairs(mine) == [([6, 6], [30, 30])]
+    mine = pair(rank, -rank)
+    if rank == 0:
+        dist.send(mine, 2)
+    elif rank == 2:
+        dist.recv(mine, 0)
+        assert pairs(mine) == [([0, 0], [0, 0])]
+
+
+@check
+def tensors_under_way_and_distributed_ones(rank: int, world: int) -> None:
+    under_way = AsyncCollectiveTensor(torch.full((2,), rank + 1.0))
+    dist.all_reduce(under_way)
+    assert under_way.tolist() == [6, 6]
+    distributed = DTensor.from_local(
+        torch.ones(2), init_device_mesh(torch.get_default_device().type, (world,)), [Replicate()]
+    )
+    with pytest.raises(NotImplementedError, match="allreduce_.*does not have a sharding strategy"):
+        dist.all_reduce(distributed)
 
 
 @check
