@@ -8,7 +8,7 @@ from host_agent.codecs.codec import NOTHING
 from host_agent.codecs.raw import WORDS
 from host_agent.collectives.collective import Array, Collective, check_root
 from host_agent.protocol.passes import ALL_BLOCKS, NO_BLOCKS, Pass
-from host_agent.protocol.records import CONTRIBUTES_DATA, without_data
+from host_agent.protocol.records import CONTRIBUTES_DATA, CONTRIBUTES_NOTHING
 from host_agent.statistics import Statistics
 from host_agent.wire import Admission, describe_dtype, fingerprint
 from host_agent.wire.constants import OP_BOR, OP_SUM
@@ -40,7 +40,7 @@ def plan_broadcast(
     target, deliver = flat_target(values, dtype, out, may_be_source=True)
     words = target.view(np.uint32) if values.nbytes % 4 == 0 else np.zeros(values.nbytes // 4 + 1, np.uint32)
     source = words
-    contributes, spare = without_data(admission.lanes), NO_BLOCKS
+    contributes, spare = CONTRIBUTES_NOTHING, NO_BLOCKS
     if admission.rank == root:
         source = _padded_words(flat_source(values, dtype))
         contributes, spare = CONTRIBUTES_DATA, ALL_BLOCKS

@@ -2,9 +2,9 @@
 
 A block is what the lanes of a packet hold. Each worker finds the blocks in which it has anything but zeros, the switch
 combines the workers' bitmaps of them by bitwise or, and then only the blocks of this union travel. A worker that has
-nothing in a block of the union contributes as one without data does: a header, or zeros where a header could not grow
-into the result (`without_data`). So every slot still gets a contribution of every worker, and everything that holds for
-dense collectives holds here (docs/protocol.md, "Block-sparse reductions").
+nothing in a block of the union contributes a header, or zeros where a header could not grow into the result. So every
+slot still gets a contribution of every worker, and everything that holds for dense collectives holds here
+(docs/protocol.md, "Block-sparse reductions").
 
 Bitmaps and data take turns: bitmap 0, bitmap 1, data of 0, bitmap 2, data of 1, and so on. The data of the blocks of one
 bitmap is sent when its union is there, while the next bitmap is on its way and the blocks of those after it are searched
@@ -28,7 +28,7 @@ from host_agent.codecs.raw import WORDS
 from host_agent.collectives.collective import BUSY, Passes
 from host_agent.errors import MisuseError
 from host_agent.protocol.passes import NO_BLOCKS, Pass
-from host_agent.protocol.records import CONTRIBUTES_NOTHING, without_data
+from host_agent.protocol.records import GROWTH_BYTES
 from host_agent.statistics import Statistics
 from host_agent.wire import Admission
 from host_agent.wire.constants import HEADER_BYTES, LANE_BYTES, OP_BOR
@@ -146,8 +146,7 @@ class BlockSparse:
         """Return what packets and lanes did not travel, in UDP payload, less the bitmaps'."""
         lane_bytes = LANE_BYTES * self._admission.lanes
         left_out = self._blocks - self._union_blocks - self._bitmap_packets
-        headers_alone = without_data(self._admission.lanes) == CONTRIBUTES_NOTHING
-        absent = self._union_blocks - self._own_blocks if headers_alone else 0
+        absent = self._union_blocks - self._own_blocks if lane_bytes <= GROWTH_BYTES else 0
         return 2 * left_out * (HEADER_BYTES + lane_bytes) + absent * lane_bytes
 
     def _search_slice(self) -> bool:

@@ -30,8 +30,10 @@ from host_agent.protocol.records import (
     DUE_NO,
     FAILURE_MISMATCH,
     FAILURE_NONE,
+    GROWTH_BYTES,
     NEVER,
     PASS_RING,
+    PROBE_NUMBERS,
     PROBE_RING,
     is_spare,
     pool_index_of,
@@ -298,8 +300,13 @@ def _on_status(
         core.suspects += SUSPECTS_PER_LOSS
         limit_window(core)
         core.probe_before = core.probe_sequence[probe]
-    elif not full or level > core.reach or slot.room != 0:
-        return  # one that comes unasked says that the RESULT needs room, once
+    else:  # One that comes unasked says that the RESULT has no room in a packet without lanes.
+        asked = number != EXPONENT_ALL_ZERO and number <= PROBE_NUMBERS
+        if full and not asked and core.lanes * LANE_BYTES > GROWTH_BYTES:
+            core.gives_room = 1
+        # Lanes that a switch below the root lacks must get past it. Once is enough.
+        if not full or min(level + 1, core.levels - 1) > core.reach or slot.room != 0:
+            return
     if full or level > 0:
         slot.room = 1  # also where the switch below has lanes that must go up
     if slot.due == DUE_NO:

@@ -333,12 +333,12 @@ def _write_contribution(core: Record, record: Record, slot: Record, words: Words
     elif contributes == CONTRIBUTES_DATA and (
         is_absent(record.payload, block) or not has_data(record, block)
     ):
-        contributes = record.absent
+        contributes = np.int64(CONTRIBUTES_NOTHING)
     if has_lanes and is_spare(record, block):
         flags |= FLAG_HEADER_BACK
         if slot.room != 0 and core.levels == 1:
             has_lanes = False  # The slot is full: it is the RESULT that is asked for, without lanes.
-    if contributes == CONTRIBUTES_NOTHING and slot.room == 0:
+    if contributes == CONTRIBUTES_NOTHING and slot.room == 0 and core.gives_room == 0:
         has_lanes = False
     if has_lanes:
         flags |= FLAG_LANES

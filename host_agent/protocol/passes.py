@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from host_agent.codecs.codec import Codec
 from host_agent.codecs.payload import PAYLOAD
-from host_agent.protocol.records import CONTRIBUTES_DATA, PASS, without_data
+from host_agent.protocol.records import CONTRIBUTES_DATA, PASS
 from netsum_common.compiled import Records
 
 _NO_DATA = np.zeros(0, np.uint8)
@@ -35,7 +35,7 @@ class Pass:
     target: npt.NDArray[Any] = field(default_factory=lambda: _NO_DATA)
     flip: int = 0  # −1 to complement (MIN), else 0.
     divisor: int = 1  # What block floating point sums are divided by.
-    contributes: int = CONTRIBUTES_DATA  # `CONTRIBUTES_*`: data, header-only, or zeros.
+    contributes: int = CONTRIBUTES_DATA  # `CONTRIBUTES_*`.
     # What the exponent field holds where no exponent travels: `PART_*` of `host_agent.wire.parts`, or 0.
     part: int = 0
     blocks: npt.NDArray[np.int64] | None = None  # The numbers of the blocks to go over; all if unset.
@@ -87,7 +87,6 @@ class Pass:
             "fingerprint": self.fingerprint,
             "contributes": self.contributes,
             "part": self.part,
-            "absent": without_data(lane_count),
             "lead": lead,
             "dependency": dependency,
             "chunks": chunks,

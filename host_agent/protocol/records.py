@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from host_agent.codecs.payload import PAYLOAD, array_block
-from host_agent.wire.constants import LANE_BYTES, TREE_MAX_LEVELS
+from host_agent.wire.constants import TREE_MAX_LEVELS
 from netsum_common.compiled import Integer, Record, compiled_inline
 
 PASS_RING: Final = 16  # Passes that may be under way or wait their turn at once, a power of two.
@@ -65,6 +65,7 @@ CORE: Final = _record(
     "levels",  # of switches on the path to the root
     "reach",  # the highest of them that a retransmission reaches
     "quorum",  # number of contributions that complete the slot of a roll call; 0: the job has none
+    "gives_room",  # a RESULT had no room in a packet without lanes: what has nothing to add is sent with lanes of zeros
     # Chunks.
     "next_chunk",
     "oldest_chunk",  # no older one is in flight
@@ -147,18 +148,16 @@ SLOT: Final = _record(
 
 CONTRIBUTES_NOTHING: Final = 0
 CONTRIBUTES_DATA: Final = 1
-CONTRIBUTES_ZEROS: Final = 2
 
-_GROWTH_BYTES: Final = 512
-"""What a packet can grow by inside every switch; BMv2's limit. A result longer than that needs a contribution with
-lanes to travel in."""
+GROWTH_BYTES: Final = 512
+"""What a packet can grow by inside every switch; BMv2's limit. Whether a switch lets it grow by more, a worker learns from
+the first RESULT that has no room."""
 
 PASS: Final = _record(
     "op",
     "fingerprint",
     "contributes",
     "part",  # in the exponent field of chunks without an exponent: what they are part of, 0 if unknown
-    "absent",  # how blocks are contributed that this worker has only zeros of
     "lead",  # K: by how many chunks exponents precede their lanes; 0: no exponents
     "dependency",  # chunk i needs the RESULT of chunk i - dependency; 0: none
     "chunks",
@@ -188,11 +187,6 @@ def is_spare(record: Record, block: int) -> bool:
 def has_data(record: Record, block: int) -> bool:
     """Whether this worker contributes to a block of the pass."""
     return bool(record.data_from <= array_block(record.payload, block) < record.data_to)
-
-
-def without_data(lanes: int) -> int:
-    """Return how a worker contributes that has nothing to add to chunks with lanes: `CONTRIBUTES_*`."""
-    return CONTRIBUTES_ZEROS if lanes * LANE_BYTES > _GROWTH_BYTES else CONTRIBUTES_NOTHING
 
 
 @compiled_inline

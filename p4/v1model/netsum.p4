@@ -66,7 +66,6 @@ control NetsumIngress(inout headers_t hdr, inout target_metadata_t target, inout
                        (!hdr.udp.isValid() || hdr.udp.dst_port == NETSUM_UDP_PORT)) {
                 // UDP whose port cannot be seen (options, fragments, cut off) counts as meant for the netsum port.
                 parent_t parent = { false, 0, 0, 0, 0 };
-                bool to_first_child = false;
                 quorum_t quorum = { 0, 0 };
                 if (target.shared.well_formed) {
                     bool from_parent = hdr.netsum.kind == KIND_RESULT || hdr.netsum.kind == KIND_STATUS;
@@ -87,14 +86,14 @@ control NetsumIngress(inout headers_t hdr, inout target_metadata_t target, inout
                         if (wants_quorum && quorum.workers == 0) {
                             target.shared.outcome = OUTCOME_NOT_ADMITTED;
                         } else {
-                            slot.apply(hdr, target.shared, quorum, parent, to_first_child, target.header_back);
+                            slot.apply(hdr, target.shared, quorum, parent, target.header_back);
                         }
                     }
                 } else {
                     target.shared.outcome = OUTCOME_MALFORMED;
                 }
                 if (target.shared.is_answer) {
-                    answer.apply(hdr, target.shared, to_first_child, quorum);
+                    answer.apply(hdr, target.shared, quorum);
                 } else if (parent.present) {
                     pass_up.apply(hdr, target.shared, parent);
                     if (hdr.netsum.kind == KIND_CONTRIBUTE && target.header_back == target.shared.admission.full_mask) {

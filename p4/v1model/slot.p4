@@ -2,11 +2,8 @@
 //
 // All of it changes here, in ingress, where BMv2 runs one packet at a time; its egress threads would race.
 
-// BMv2 lets a packet leave at most this much larger than it came, over recirculation too, and aborts beyond.
-const bit<16> MAX_GROWTH_BYTES = 512;
-
 control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, inout parent_t parent,
-             inout bool to_first_child, out worker_bitmap_t header_back) {
+             out worker_bitmap_t header_back) {
     register<bit<32>>(POOL_INDICES) slot_epoch;
     register<bit<32>>(POOL_INDICES) slot_chunk;
     register<bit<32>>(POOL_INDICES) slot_collective;
@@ -17,6 +14,18 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
     Lanes() lanes;
     Parent() job_parent;
     CountWorkers() count_workers;
+    bit<16> growth_bytes;
+
+    action limit(bit<16> bytes) {
+        growth_bytes = bytes;
+    }
+
+    // By how much a packet may leave larger than it came. BMv2 aborts beyond 512 bytes, over recirculation too. The embedded
+    // engine has no such limit, and says so in the default action.
+    table packet_growth {
+        actions = { limit; }
+        default_action = limit(512);
+    }
 
     apply {
         bit<32> index = (bit<32>) meta.admission.index;
@@ -166,13 +175,13 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
                 }
             } else if (step == LANE_STEP_NONE) {
                 // The lanes are in the slot, not in the packet.
-                if (hdr.lanes.isValid() || LANES_BYTES <= MAX_GROWTH_BYTES) {
+                packet_growth.apply();
+                if (hdr.lanes.isValid() || LANES_BYTES <= growth_bytes) {
                     hdr.lanes.setValid();
                     step = LANE_STEP_READ;
                 } else {
                     // No room for them: a STATUS says that the slot is full; the worker that needs the lanes retransmits with lanes.
                     is_status = true;
-                    to_first_child = parent.present;
                     parent.present = false;
                 }
             }

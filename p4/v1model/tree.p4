@@ -75,7 +75,7 @@ parser TreeParser(packet_in packet, out headers_t hdr, inout target_metadata_t t
 
 // What `Answer` does, and what only a tree needs of it: a RESULT from the parent goes to all children, its STATUS to the
 // child that asked (a MISMATCH to all), and a STATUS that answers a PROBE keeps the way back.
-control AnswerInTree(inout headers_t hdr, inout metadata_t meta, in bool to_first_child, in quorum_t quorum) {
+control AnswerInTree(inout headers_t hdr, inout metadata_t meta, in quorum_t quorum) {
     Answer() answer;
     NameQuorum() name_quorum;
 
@@ -88,7 +88,8 @@ control AnswerInTree(inout headers_t hdr, inout metadata_t meta, in bool to_firs
         }
         if (meta.outcome == OUTCOME_PROBED) {
             hdr.ipv4.identification = way_back;
-        } else if (meta.outcome == OUTCOME_RESULT_TAKEN) {
+        } else if (meta.outcome == OUTCOME_RESULT_TAKEN || meta.outcome == OUTCOME_ADDED) {
+            // ADDED is answered where the packet has no room for the lanes that must go up: all children learn of it.
             meta.mcast_group = meta.admission.mcast_group;
             meta.send = SEND_TO_GROUP;
         } else if (meta.outcome == OUTCOME_STATUS_PASSED_DOWN) {
@@ -102,11 +103,6 @@ control AnswerInTree(inout headers_t hdr, inout metadata_t meta, in bool to_firs
                 hdr.ipv4.identification = way_back >> CHILD_BITS;
                 meta.send = SEND_TO_ONE_OF_GROUP;
             }
-        }
-        if (to_first_child) {
-            hdr.netsum.worker_id = 0;
-            meta.mcast_group = meta.admission.mcast_group;
-            meta.send = SEND_TO_ONE_OF_GROUP;
         }
     }
 }

@@ -12,7 +12,7 @@ from host_agent.codecs.codec import NOTHING
 from host_agent.codecs.halves import INT32
 from host_agent.codecs.raw import WORDS
 from host_agent.protocol.passes import ALL_BLOCKS, NO_BLOCKS, Pass
-from host_agent.protocol.records import CONTRIBUTES_DATA, without_data
+from host_agent.protocol.records import CONTRIBUTES_DATA, CONTRIBUTES_NOTHING
 from host_agent.wire.constants import OP_BOR, OP_MAX, OP_SUM
 from sim.explore.engine.world import BEFORE, ELEMENTS
 from sim.explore.scenario import BlockPass
@@ -85,7 +85,7 @@ def make_task(
         )
     contributes = CONTRIBUTES_DATA
     if round_.kind == "broadcast" and worker != 0:
-        contributes = without_data(lanes)
+        contributes = CONTRIBUTES_NOTHING
     # The lanes of these are not written.
     spares = (round_.kind == "reduce" and worker != 0) or (round_.kind == "gather" and worker == 0)
     work = Pass(

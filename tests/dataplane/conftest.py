@@ -21,6 +21,7 @@ from tests.dataplane.tna_logic import translate
 
 ENGINES = {
     "embedded": ((*LANE_COUNTS, LOCAL_LANES), []),
+    "embedded-512": ((256,), []),  # packets grow by 512 bytes at most, as in BMv2
     "xdp": (LANE_COUNTS, [pytest.mark.root]),  # the kernel, by its test runs
     "bmv2": (LANE_COUNTS, [pytest.mark.bmv2, pytest.mark.root]),
     "tna-logic": ((translate.LANES,), []),  # the embedded engine with the decisions of Tofino's program in it
@@ -64,6 +65,10 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     switch: Target
     if engine == "embedded":
         switch = EmbeddedTarget(lanes)
+    elif engine == "embedded-512":
+        switch = EmbeddedTarget(lanes)
+        switch.set_default("packet_growth", "limit", {"bytes": 512})
+        switch.room = 512
     elif engine == "xdp":
         reason = xdp.why_not()
         if reason is not None:

@@ -65,6 +65,7 @@ class Both:
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes
         self.targets = [EmbeddedTarget(lanes), xdp.XdpTarget(lanes)]
+        self.targets[0].set_default("packet_growth", "limit", {"bytes": self.room})
 
     def close(self) -> None:
         for target in self.targets:

@@ -17,7 +17,7 @@ from host_agent.errors import ArrayError, MisuseError
 from host_agent.wire import Admission
 from sim.network.worker import Worker
 from tests.integration.simulated.star import Cables, Star, StarSwitch, star_switch
-from tests.integration.simulated.tree import Fabric, TreeNetwork
+from tests.integration.simulated.tree import Fabric, Shape, TreeNetwork
 
 HEADER, SLOTS, RANKS = 20, 4, 4
 Plan = Callable[[Admission, int], Collective]
@@ -30,8 +30,9 @@ def run(
     cables: Cables | None = None,
     *,
     knows_flag: bool = True,
+    grows: bool = True,
 ) -> list[Worker]:
-    switch = star_switch(lanes) if knows_flag else StarSwitch(lanes)
+    switch = star_switch(lanes, grows) if knows_flag else StarSwitch(lanes)
     switch.ledger.cuts_copies = knows_flag
     network = Star(switch, cables or Cables(), 0)
     workers = network.add_job(switch.admit(ranks, SLOTS), lambda rank: [plan(rank)])
@@ -87,7 +88,27 @@ def test_an_all_gather_brings_a_worker_what_the_others_have(lanes: int, ends: in
         alone -= -(-first // lanes)
         assert counted["chunks"] == total
         assert counted["bytes_received"] == HEADER * total + 4 * lanes * (total - alone)
-        assert counted["bytes_sent"] == HEADER * total + 4 * lanes * (total if lanes == 256 else touched)
+        assert counted["bytes_sent"] == HEADER * total + 4 * lanes * touched
+
+
+@pytest.mark.parametrize("shape", [RANKS, (2, 2), (1, 3)], ids=str)
+def test_who_learns_that_results_have_no_room_sends_lanes_from_then_on(shape: Shape) -> None:
+    lanes, blocks, plan = 256, 40, gathering(40 * 256)
+    if shape == RANKS:
+        workers = run(lanes, plan, grows=False)
+    else:
+        network = TreeNetwork(Fabric(shape, lanes, grows=False), Cables(), 0)
+        workers = network.add_workers(network.start_job(SLOTS).admissions, lambda rank: [plan(rank)])
+        network.run()
+    for worker in workers:
+        counted = worker.core.counters()
+        np.testing.assert_array_equal(
+            worker.outcomes[0].result, [values(each, blocks * lanes) for each in range(RANKS)]
+        )
+        assert counted["statuses"] <= 2 * SLOTS
+        assert counted["bytes_sent"] - HEADER * counted["packets_sent"] >= 4 * lanes * (
+            4 * blocks - 2 * SLOTS
+        )
 
 
 def test_a_switch_that_does_not_know_the_flag_sends_all_to_all() -> None:

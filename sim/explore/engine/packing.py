@@ -44,9 +44,10 @@ CORE_KEPT: Final = frozenset(
 CORE_CONSTANT: Final = frozenset(
     (
         *("job_id", "token", "worker_id", "num_workers", "slot_count", "lanes", "headroom", "levels"),
-        *("reach", "path_worker", "path_mask", "max_rto_ns", "timeout_ns", "quorum"),
+        *("reach", "path_worker", "path_mask", "max_rto_ns", "timeout_ns", "quorum", "gives_room"),
     )
 )
+"""`gives_room` changes only where packets cannot grow by all lanes."""
 CORE_TIMES: Final = frozenset(
     (
         *("srtt_ns", "rttvar_ns", "rto_ns", "measured", "result_ns", "min_result_ns", "max_result_ns"),
@@ -75,7 +76,7 @@ SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "asked_ns", "u
 PASS_KEPT: Final = frozenset(("results", "offered", "added"))
 PASS_REST: Final = frozenset(
     (
-        *("op", "fingerprint", "part", "contributes", "absent", "lead", "dependency", "chunks"),
+        *("op", "fingerprint", "part", "contributes", "lead", "dependency", "chunks"),
         *("retransmissions", "payload", "quorum", "spare_from", "spare_to", "data_from", "data_to"),
     )
 )

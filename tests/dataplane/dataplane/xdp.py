@@ -32,6 +32,8 @@ class XdpChassis(OpenChassis):
 class XdpTarget(EmbeddedTarget):
     """The kernel with the compiled program of v1model in it."""
 
+    room = 512
+
     def __init__(self, lanes: int) -> None:
         super().__init__(lanes, chassis=XdpChassis)
 

@@ -39,8 +39,10 @@ def mac_at(port: int) -> str:
 class StarSwitch(ProgrammedSwitch):
     """A switch for all runs of a test: epochs keep them apart, as they do on a real switch."""
 
-    def __init__(self, lanes: int, token_seed: int = 0) -> None:
+    def __init__(self, lanes: int, token_seed: int = 0, *, grows: bool = True) -> None:
         super().__init__(program_file(lanes), lanes, token_seed=token_seed)
+        if not grows:
+            limit_growth(self)
 
     def admit(
         self,
@@ -78,10 +80,15 @@ class StarSwitch(ProgrammedSwitch):
         return sum(counted[counter] for counted in self.tables.counters(range(4)).values())
 
 
+def limit_growth(switch: ProgrammedSwitch) -> None:
+    """Let packets grow by 512 bytes at most, as BMv2 does."""
+    switch.engine.table_reset_default("NetsumIngress.slot.packet_growth")
+
+
 @cache
-def star_switch(lanes: int) -> StarSwitch:
-    """The switch that all tests of a process share."""
-    return StarSwitch(lanes)
+def star_switch(lanes: int, grows: bool = True) -> StarSwitch:
+    """The switch that all tests of a process share; `grows`: whether a header can grow by any number of lanes."""
+    return StarSwitch(lanes, grows=grows)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sim.network.trees import places, tree_controller
 from sim.network.worker import Plan, Worker
 from tests.dataplane.tna_logic import translate
 
-from .star import BUILD, MAX_EVENTS, Cables
+from .star import BUILD, MAX_EVENTS, Cables, limit_growth
 
 Shape: TypeAlias = "int | tuple[Shape, ...]"
 """Of a switch: its number of workers, or the switches below it."""
@@ -38,10 +38,12 @@ class Fabric:
         Each switch below another one, and that one.
     hosts : list of str
         The switch that each host is connected to, by rank.
+
+    `grows`: whether a header can grow by any number of lanes in the switches.
     """
 
-    def __init__(self, shape: Shape, lanes: int) -> None:
-        self.lanes = lanes
+    def __init__(self, shape: Shape, lanes: int, *, grows: bool = True) -> None:
+        self.lanes, self._grows = lanes, grows
         self.switches: dict[str, ProgrammedSwitch] = {}
         self.edges: list[tuple[str, str]] = []
         self.hosts: list[str] = []
@@ -57,6 +59,8 @@ class Fabric:
             ip=f"10.1.{number}.254",
             mac=f"02:00:0a:01:{number:02x}:fe",
         )
+        if not self._grows:
+            limit_growth(self.switches[name])
         if isinstance(shape, int):
             self.hosts += [name] * shape
         else:
@@ -78,8 +82,8 @@ class Fabric:
 
 @cache
 def fabric(shape: Shape, lanes: int) -> Fabric:
-    """The switches that all tests of a process share."""
-    return Fabric(shape, lanes)
+    """The switches that all tests of a process share; with 256 lanes, packets grow as little as in BMv2."""
+    return Fabric(shape, lanes, grows=lanes != 256)
 
 
 class TreeNetwork:

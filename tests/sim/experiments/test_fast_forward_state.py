@@ -25,6 +25,7 @@ REASONS: dict[str, dict[str, str]] = {
         ),
         **dict.fromkeys(("path_worker", "path_mask", "timeout_ns"), ADMISSION),
         **dict.fromkeys(COUNTERS, "is counted, and goes on by what a period counts"),
+        "gives_room": "changes with a STATUS alone",
         "probe_before": "is read with suspects, of which there are none",
         "suspected": "counts slots with check_ns, and every slot's is NEVER",
         "recovered_ns": "is compared with PROBEs about chunks in flight, and no chunk has one",
@@ -43,7 +44,7 @@ REASONS: dict[str, dict[str, str]] = {
     "work": {
         "contributes": "follows from encode",
         **dict.fromkeys(
-            ("part", "absent", "offered", "added"), "is read of passes without exponents, or with a quorum"
+            ("part", "offered", "added"), "is read of passes without exponents, or with a quorum"
         ),
     },
     "worker": {

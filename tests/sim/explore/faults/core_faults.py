@@ -265,10 +265,10 @@ CORE_FAULTS: Final = (
         "departures",
         (
             (
-                "if contributes == CONTRIBUTES_NOTHING and slot.room == 0:",
+                "if contributes == CONTRIBUTES_NOTHING and slot.room == 0 and core.gives_room == 0:",
                 "if contributes == CONTRIBUTES_NOTHING:",
             ),
         ),
-        "with 64 lanes a packet may grow by all its lanes; with 256, workers send zeros from the beginning",
+        "with the 64 lanes of the explorer a packet may grow by all of them",
     ),
 )
