@@ -2,7 +2,7 @@
 
 Slots are shared max-min fairly: all jobs grow together, each in proportion to its weight, until a switch has no room for all
 that would grow on it, or a job has all it can use. A job's slots are a power of two, so it grows by doubling, and equal jobs
-double together or not at all: what is left over is less than it takes to double all of them.
+double together or not at all: the remainder is less than it takes to double all of them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

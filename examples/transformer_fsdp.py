@@ -19,7 +19,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 
 def sharded(model: nn.Module, group: dist.ProcessGroup, gradients: str) -> nn.Module:
-    """Shard a model's layers, and what is left of it, over the ranks of a group; all begin with the same parameters."""
+    """Shard a model's layers, and the rest of it, over the ranks of a group; all begin with the same parameters."""
     # The view is not changed in place.
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")
     mesh = DeviceMesh.from_group(group, "cpu")

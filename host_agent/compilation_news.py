@@ -22,7 +22,7 @@ class CompilationNews:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._began = 0.0
-        self._told = 0.0
+        self._printed = 0.0
         self._functions = 0
 
     def begin(self, folder: str) -> None:
@@ -30,7 +30,7 @@ class CompilationNews:
         with self._lock:
             if self._began:
                 return
-            self._began = self._told = time.monotonic()
+            self._began = self._printed = time.monotonic()
         self.print(f"compiling for this machine, once, which takes about a minute; kept in {folder}")
 
     def note_function(self) -> None:
@@ -38,9 +38,9 @@ class CompilationNews:
         with self._lock:
             self._functions += 1
             now = time.monotonic()
-            if now - self._told < _NEWS_S:
+            if now - self._printed < _NEWS_S:
                 return
-            self._told = now
+            self._printed = now
             line = f"still compiling: {plural(self._functions, 'function')} in {now - self._began:.0f} s"
         self.print(line)
 

@@ -20,8 +20,8 @@ SCRIPT = "standard input"
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What a newcomer finds at a switch."""
+class SwitchState:
+    """The primary of a switch, and whether it has a program."""
 
     primary: int | None
     has_program: bool
@@ -36,7 +36,7 @@ class Target:
     tls: TlsFiles = PLAINTEXT  # Certificates for it; a unix socket is spoken to in clear.
 
 
-def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> Standing:
+def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> SwitchState:
     """Ask a switch who its primary is, without wanting to be it.
 
     Raises ControllerError if it does not answer, or is another device.
@@ -69,7 +69,7 @@ def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> Standing:
             asked.put(None)
             stream.cancel()
         primary = (answer.election_id.high << 64 | answer.election_id.low) if taken else None
-        return Standing(primary, has_program)
+        return SwitchState(primary, has_program)
 
 
 def _succeeds(call: Any) -> bool:

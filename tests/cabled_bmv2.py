@@ -28,7 +28,7 @@ _RECEIVE_BUFFER_BYTES = 1 << 23
 
 
 def missing_for_cabled_bmv2() -> str | None:
-    """Return why this process cannot start one, as a sentence, or None."""
+    """Return why this process cannot start one, or None."""
     return missing_for_switch("bmv2") or namespaces.missing_for_namespaces()
 
 

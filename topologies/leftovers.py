@@ -1,6 +1,6 @@
 """The processes of a testbed, known by a mark in their environment, and the end of all of them.
 
-A namespace lives as long as a process in it, and its interfaces with it: when no process of a testbed is left, nothing is.
+A namespace exists as long as a process in it, and its interfaces with it: when no process of a testbed is left, nothing is.
 """
 
 import contextlib

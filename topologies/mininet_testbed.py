@@ -31,7 +31,7 @@ _ALWAYS_S = 10**6  # Longest run of cross traffic: eleven days.
 
 
 def missing_for_mininet() -> str | None:
-    """Return why this machine cannot run a Mininet testbed, as a sentence, or None."""
+    """Return why this machine cannot run a Mininet testbed, or None."""
     lacking = missing_for_namespaces()
     if lacking is not None:
         return lacking
@@ -292,7 +292,7 @@ class MininetStar(MininetTestbed):
 
     @classmethod
     def lacking(cls) -> str | None:
-        """Return why this machine cannot run it, as a sentence, or None."""
+        """Return why this machine cannot run it, or None."""
         return missing_for_switch(cls.switch_kind) or missing_for_mininet()
 
 

@@ -30,7 +30,7 @@ def missing_tools() -> list[str]:
 
 
 def missing_for_namespaces() -> str | None:
-    """Return why this process cannot use namespaces, as a sentence, or None."""
+    """Return why this process cannot use namespaces, or None."""
     if os.geteuid() != 0:
         return "network namespaces need root: run it with sudo"
     lacking = missing_tools()
@@ -69,12 +69,12 @@ def namespace_name(run_id: str, role: str) -> str:
 
 
 def inside(namespace: str) -> tuple[str, ...]:
-    """Tell what a command line must begin with to run in a namespace."""
+    """Return the words with which a command line must begin to run in a namespace."""
     return ("ip", "netns", "exec", namespace)
 
 
 def inside_of(pid: int) -> tuple[str, ...]:
-    """Tell what a command line must begin with to run in the namespaces of a process, a Mininet node's shell."""
+    """Return the words with which a command line must begin to run in the namespaces of a process, a Mininet node's shell."""
     return ("mnexec", "-a", str(pid))
 
 

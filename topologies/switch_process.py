@@ -167,7 +167,7 @@ SWITCH_KINDS: Mapping[str, type[SwitchProcess]] = {
 
 
 def missing_for_switch(kind: str) -> str | None:
-    """Return why this machine cannot run a kind of switch, as a sentence, or None."""
+    """Return why this machine cannot run a kind of switch, or None."""
     if kind == "bmv2" and shutil.which(BMV2_PROGRAM) is None:
         return f"BMv2 ({BMV2_PROGRAM}) is not installed: get {BMV2_PACKAGE}"
     return None

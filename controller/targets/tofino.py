@@ -123,7 +123,7 @@ def front_panel_ports(pm_show: str) -> Mapping[str, int]:
 def require_one_pipe(ports: Iterable[int]) -> None:
     """Refuse ports whose packets would not meet: each pipe of the chip has registers of its own.
 
-    `ports`: device ports; the pipe is what is left of bit 7. Raises JobRefusedError if they are on several pipes.
+    `ports`: device ports; the pipe is the rest, from bit 7 on. Raises JobRefusedError if they are on several pipes.
     """
     by_pipe: dict[int, list[int]] = {}
     for port in sorted(set(ports)):

@@ -1,7 +1,7 @@
 """Digits of floats for exact sums: what a pass takes of each element, and the one rounding at the end.
 
 Everything is computed in float64, which holds float16 and float32 exactly. A block's *quantum* 2^q is common to all workers; the
-digit of x is x / 2^q without its fraction, and what is left of x, x - digit * 2^q, is a float64 exactly, as its bits are some of
+digit of x is x / 2^q without its fraction, and the rest of x, x - digit * 2^q, is a float64 exactly, as its bits are some of
 those of x. docs/protocol.md, "Exact sums", has the arguments.
 """
 
@@ -63,7 +63,7 @@ def block_exponents(values: Floats, exponents: Int32s) -> None:
 
 @compiled
 def take_digits(values: Floats, blocks: Int64s, quanta: Int64s, digits: Int32s) -> None:
-    """Add the digits of some blocks to `digits`, and leave in `values` what is left of them.
+    """Add the digits of some blocks to `digits`, and leave in `values` the rest of them.
 
     `values`: changed in place. `blocks`, `quanta`: numbers of the blocks, and q of their quanta 2^q. `digits` (int32 (n *
     BLOCK,)): of all of this worker's summands together.

@@ -39,7 +39,7 @@ SPARSE: Final[tuple[Sparse, ...]] = ("auto", "always", "never")
 
 AUTO_LEAST_BYTES: Final = 1 << 20
 LOCAL_LEAST_BYTES: Final = 1 << 23
-"""From this size on arrays are looked at by default: two round trips more are then a small part of the time. The second one is
+"""From this size on arrays are searched by default: two round trips more are then a small part of the time. The second one is
 for packets that no Ethernet carries: worker and switch are on one machine."""
 ETHERNET_LANES: Final = 256
 MOST_BITMAP_PACKETS: Final = 8

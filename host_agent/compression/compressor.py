@@ -44,7 +44,7 @@ class Context:
 
     key: str  # Which tensor it is: the same at all workers and in all steps. State is kept by it.
     shape: torch.Size  # Its shape.
-    device: torch.device  # Where it lives.
+    device: torch.device  # Where it is.
     # rank, workers: of the group that reduces it.
     rank: int
     workers: int

@@ -85,7 +85,7 @@ class Membership:
 
     @property
     def trouble(self) -> str:
-        """Why the current admission is invalid, as a sentence; empty while it is valid."""
+        """Why the current admission is invalid; empty while it is valid."""
         with self._changed:
             if self._ended:
                 return f"the job ended: {self._ended}"

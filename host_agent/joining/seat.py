@@ -117,7 +117,7 @@ class Seat(Closing):
 
     @property
     def trouble(self) -> str:
-        """Why the current admission is invalid, as a sentence; empty while it is valid."""
+        """Why the current admission is invalid; empty while it is valid."""
         return self._membership.trouble
 
     def communicator(self, timeout_s: float = 30.0) -> Communicator:
@@ -220,7 +220,7 @@ class Seat(Closing):
         on_ended : callable
             Takes why the job, or this worker's part in it, has ended.
         on_restarted : callable, optional
-            Takes the new admission, and why the job was restarted: collectives under way come to nothing.
+            Takes the new admission, and why the job was restarted: collectives under way fail.
         on_unreachable : callable, optional
             Takes why the controller cannot be reached; called with each attempt, about once a second. That alone does
             not disturb a running job.

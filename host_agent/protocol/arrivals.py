@@ -184,7 +184,7 @@ def _on_result(
         possible &= record.quorum != 0 and is_quorum(core, added)
     else:
         possible &= record.quorum == 0
-    spare = has_lanes and is_spare(record, block)  # Lanes that are not needed are not looked at.
+    spare = has_lanes and is_spare(record, block)  # Lanes that are not needed are not read.
     if not possible or (has_lanes != (flags == FLAG_LANES) and not (spare and flags == 0)):
         core.malformed += 1
         return

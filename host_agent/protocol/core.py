@@ -106,7 +106,7 @@ class WorkerCore:
         begin_pass(state.copy(), passes.copy(), np.zeros(1, PASS)[0], 0)
 
     def begin(self, work: Pass, now_ns: int) -> None:
-        """Queue a pass. Its arrays must neither be changed nor looked at until it is done or the core has failed.
+        """Queue a pass. Its arrays must neither be changed nor read until it is done or the core has failed.
 
         Raises MisuseError if the core has failed or is full.
         """

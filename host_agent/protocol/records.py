@@ -70,7 +70,7 @@ CORE: Final = _record(
     "next_chunk",
     "oldest_chunk",  # no older one is in flight
     "in_flight",
-    # Passes: numbers that count on; a pass lives at its number modulo PASS_RING.
+    # Passes: numbers that count on; a pass is at its number modulo PASS_RING.
     "passes_begun",
     "passes_done",  # all before this one have all RESULTs
     "sending_pass",

@@ -50,7 +50,7 @@ def strategy(name: str, model: Any, optimizer: Any, **options: Any) -> Strategy:
     Returns
     -------
     Strategy
-        See there for its use in a training loop.
+        `Strategy` describes its use in a training loop.
 
     Raises
     ------

@@ -21,7 +21,7 @@ _TYPES: Final = {
 
 
 class _View:
-    """Holds the tensor for as long as the array lives."""
+    """Holds the tensor for as long as the array exists."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor

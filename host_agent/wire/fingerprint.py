@@ -16,7 +16,7 @@ def fingerprint(**agreed: int | str) -> int:
     BLAKE2b, so that no pattern of differences collides by itself, as with a linear code: any two collectives that differ do with
     probability 2^-16.
 
-    `**agreed`: everything that must be the same at all workers, by name. What is left out differs from every value.
+    `**agreed`: everything that must be the same at all workers, by name. An omitted one differs from every value.
     """
     text = _ENCODER.encode(agreed)
     return int.from_bytes(blake2b(text.encode(), digest_size=2).digest(), "big")

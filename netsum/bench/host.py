@@ -139,7 +139,7 @@ def measure(elements: int = 1 << 24, lanes: int = 256, runs: int = 5) -> list[Ro
         ("lanes to float32", 4, float32[1]),
         ("blocks found, none of zeros", 4, lambda: find(of_blocks)),
         ("blocks found, 99 % of zeros", 4, lambda: find(of_thin)),
-        ("blocks of zeros looked at in the result", 4, lambda: clear_blocks(few, own.size, lanes, zeros)),
+        ("blocks of zeros read in the result", 4, lambda: clear_blocks(few, own.size, lanes, zeros)),
         ("float32 to lanes of 16 bits", 4, packed[16][0]),
         ("lanes of 16 bits to float32", 4, packed[16][1]),
         ("float32 to lanes of 8 bits", 4, packed[8][0]),

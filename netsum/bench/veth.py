@@ -38,7 +38,7 @@ DEADLINE_S = 600.0
 """Deadline of every wait; the first run after a change of sources compiles the loops of switch and hosts."""
 EMBEDDED, XDP, BY_HAND, BMV2 = "embedded switch", "kernel (XDP)", "C by hand (XDP)", "simple_switch_grpc"
 _QUEUE_PACKETS = 1_000_000
-_BMV2_SLOTS = 32  # libpcap's buffer of 2 MB holds so many packets of BMv2's snap length, 64 KiB.
+_BMV2_SLOTS = 32  # libpcap's buffer of 2 MB holds this many packets of BMv2's snap length, 64 KiB.
 
 
 @dataclass

@@ -39,7 +39,7 @@ EPILOG = epilog(
     ),
     ("netsum allreduce --json | jq '.results[] | {bytes, rate: .elements_per_s.median}'", "for a script"),
     ok="all sums were right, bit for bit, at all ranks",
-    fault="one was not, or the all-reduce could not be done; standard error says why in a sentence",
+    fault="one was not, or the all-reduce could not be done; standard error says why",
 )
 
 FAILED_RUNS = "runs"

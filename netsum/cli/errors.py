@@ -109,7 +109,7 @@ def _report_usage(fault: Any) -> NoReturn:
 
 
 def _usage_sentence(fault: Any, context: Any) -> str:
-    """Return what was expected and what was found, as a sentence."""
+    """Return what was expected and what was found."""
     message = str(fault.message or "").rstrip(".")
     kind = type(fault).__name__
     if kind in ("NoSuchOption", "NoSuchOptionError"):

@@ -79,29 +79,27 @@ def shell(
             raise UsageError(f"cannot read {file}: there is no such file")
     target = _find(switch, testbed) if p4runtime is None else Target(p4runtime, device_id)
     target = replace(target, tls=TlsFiles(tls_ca, tls_cert, tls_key))
-    standing = find_out(target)
-    if election_id is None and standing.primary is None:
+    found = find_out(target)
+    if election_id is None and found.primary is None:
         election_id = 1
-    if election_id is not None and election_id == standing.primary:
+    if election_id is not None and election_id == found.primary:
         raise CommandError(
             f"the primary of {target.address} has election id {election_id}: use a higher one, or none for reading only"
         )
-    writes = election_id is not None and election_id > (standing.primary or 0)
+    writes = election_id is not None and election_id > (found.primary or 0)
     if not writes:
         election_id = None
         if program is not None:
             raise CommandError(
-                f"another controller is primary of {target.address} with election id {standing.primary}: "
+                f"another controller is primary of {target.address} with election id {found.primary}: "
                 "only with a higher --election-id can the switch be given a program"
             )
-    if program is None and not standing.has_program:
+    if program is None and not found.has_program:
         raise CommandError(
             f"the switch at {target.address} has no program yet: give it one by --program and --p4info"
         )
     may = (
-        "read and write"
-        if writes
-        else f"only read: a controller with election id {standing.primary} is primary"
+        "read and write" if writes else f"only read: a controller with election id {found.primary} is primary"
     )
     banner = f"P4Runtime shell on {target.address}, device {target.device_id}. You may {may}."
     run_shell(target, election_id, None if program is None or p4info is None else (p4info, program), banner)

@@ -129,7 +129,7 @@ def status(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell which testbeds there are, what each consists of, and whether it runs."""
+    """Show which testbeds there are, what each consists of, and whether it runs."""
     from netsum.terminal import echo, print_json
     from topologies.run_folder import find_testbed, running_testbeds
 

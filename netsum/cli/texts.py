@@ -4,7 +4,7 @@ OK, FAULT, USAGE, INTERRUPTED = 0, 1, 2, 130  # Exit statuses; the same for ever
 
 EXIT_STATUSES = {
     OK: "done, and what was asked for holds",
-    FAULT: "it could not be done, or what was checked does not hold; standard error says why in a sentence",
+    FAULT: "it could not be done, or what was checked does not hold; standard error says why",
     USAGE: "wrong arguments",
     INTERRUPTED: "Ctrl-C; nothing is left running",
 }

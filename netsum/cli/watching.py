@@ -97,7 +97,7 @@ def picture(view: JobView, events: Sequence[EventView] = ()) -> "Group":
 
 
 def sparse_sentence(view: JobView) -> str:
-    """Return how many collectives left out zeros, and what that saved, as a sentence; empty if none did.
+    """Return how many collectives left out zeros, and what that saved; empty if none did.
 
     Shares are means over the workers that have reported; all decide alike.
     """
@@ -117,7 +117,7 @@ def sparse_sentence(view: JobView) -> str:
 
 
 def last_sentence(view: JobView) -> str:
-    """Return which worker the others wait for, as a sentence; empty if they wait for none in particular."""
+    """Return which worker the others wait for; empty if they wait for none in particular."""
     if not view.HasField("last"):
         return ""
     last = view.last

@@ -24,7 +24,7 @@ class Reference:
 
 
 def same_bits(outcome: TrainingOutcome) -> bool:
-    """Tell whether all workers ended with the same parameters, bit for bit."""
+    """Return whether all workers ended with the same parameters, bit for bit."""
     return len(set(outcome.digests)) == 1
 
 
@@ -88,7 +88,7 @@ def _column(
         "packets to the switch": f"{sum(one['packets_sent'] for one in outcome.statistics):,}",
         "chunks summed": f"{outcome.counters['results']:,}" if outcome.counters else "?",
         "retransmissions": f"{sum(one['retransmissions'] for one in outcome.statistics):,}",
-        "job restarts": f"{outcome.lives - 1}",
+        "job restarts": f"{outcome.job_epochs - 1}",
         "seconds": f"{outcome.seconds:.1f}",
     }
 

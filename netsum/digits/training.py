@@ -43,7 +43,7 @@ class TrainingOutcome:
     counters: dict[str, int]  # What the switch counted in it; empty if it did not answer.
     seconds: float  # From the first admission to the last worker's end.
     reduce_seconds: float  # Mean over the workers of the time spent in all-reduce.
-    lives: int  # 1 and the number of restarts.
+    job_epochs: int  # 1 and the number of restarts.
 
 
 @dataclass
@@ -106,18 +106,18 @@ class TrainingRun(Conversation):
         """
         self._await_ready()
         start = time.monotonic()
-        step, lives = 0, 1
+        step, job_epochs = 0, 1
         while True:
             self._begin(step)
             self._follow()
             failed = [worker for worker in self._workers if worker.digest is None]
             if not failed:
                 break
-            if any(worker.lost for worker in self._workers) or lives > self._restarts:
+            if any(worker.lost for worker in self._workers) or job_epochs > self._restarts:
                 raise TrainingError(self._account())
             if not self._testbed.switch.running:
                 self._testbed.restart_switch()
-            step, lives = self._common_step(), lives + 1
+            step, job_epochs = self._common_step(), job_epochs + 1
         seconds = time.monotonic() - start
         counters: dict[str, int] = {}
         # The switch may have died when its work was done.
@@ -131,7 +131,7 @@ class TrainingRun(Conversation):
             counters=counters,
             seconds=seconds,
             reduce_seconds=float(np.mean([sum(worker.reduce_ns.values()) for worker in self._workers])) / 1e9,
-            lives=lives,
+            job_epochs=job_epochs,
         )
 
     def _start_worker(self, worker_id: int, host: Host) -> _Worker:

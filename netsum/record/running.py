@@ -31,7 +31,7 @@ def record(
 ) -> Recorded:
     """Run a training until all its ranks are recorded, and end it then.
 
-    `progress` is called with a rank's step and the last one that it records. Raises CommandError in a sentence.
+    `progress` is called with a rank's step and the last one that it records. Raises CommandError with the reason.
     """
     if shutil.which(command[0]) is None:
         raise UsageError(f"there is no program {command[0]}")

@@ -22,7 +22,7 @@ from sim.traces.graph import Kind
 
 MARK: Final = "## netsum: step ##"
 """Name of the range that ends a step."""
-BLOCK: Final = 256  # Elements that are looked at together for zeros: those of a packet.
+BLOCK: Final = 256  # Elements that are searched together for zeros: those of a packet.
 _OPTIMIZER: Final = "Optimizer.step"
 _NETSUM: Final = re.compile(r"netsum:(\w+).*?, (\d+) bytes")
 _OURS: Final[dict[str, Kind]] = {

@@ -107,7 +107,7 @@ class VirtualGroup(dist.ProcessGroup):
         return _Done()
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Give everyone's tensor to all."""
+        """Give every rank's tensor to all."""
         for output, each in zip(outputs[0], self._meet("gather", inputs[0], list), strict=True):
             output.copy_(each)
         return _Done()

@@ -53,7 +53,7 @@ def limits_of(
 
 
 def _weight(limit: Limit) -> float:
-    """Return how much a limit explains: what is busy nearly all the time limits, slots and steps are what is left."""
+    """Return how much a limit explains: what is busy nearly all the time limits, slots and steps limit otherwise."""
     if limit.what in ("link", "host", "switch") and limit.share >= _BUSY:
         return 10 + limit.share
     if limit.what in ("slots", "steps"):

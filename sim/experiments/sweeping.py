@@ -25,7 +25,7 @@ class SchedulerError(SimulationError):
 
 @dataclass(frozen=True)
 class Finished:
-    """A point that was run: its result, or in a sentence why there is none."""
+    """A point that was run: its result, or the reason why there is none."""
 
     point: Point
     result: PointResult | None

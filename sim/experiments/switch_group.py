@@ -61,7 +61,7 @@ class SwitchGroup(NetsumJob):
 
     @property
     def _repeats(self) -> bool:
-        return False  # What comes next is known to the trace's messages alone.
+        return False  # The next collective is known to the trace's messages alone.
 
     def _begin(self, worker: int, iteration: int) -> None:
         self.iteration_ns[iteration, worker] = self._network.now_ns

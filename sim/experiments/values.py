@@ -55,7 +55,7 @@ def contributions(
 
 
 class ExpectedSum:
-    """The sum that a job must get, computed as far as it is needed: of what is left out nothing is compared."""
+    """The sum that a job must get, computed as far as it is needed: elements that are left out are not compared."""
 
     def __init__(self, parts: list[Floats], lanes: int) -> None:
         self._parts, self._lanes, self._done = parts, lanes, 0

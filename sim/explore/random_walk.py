@@ -46,7 +46,7 @@ def _next(generator: Record) -> Integer:
 
 @compiled
 def _rounds_done(world: Record) -> Integer:
-    """Return how many rounds the slowest worker that lives has done in its epoch."""
+    """Return how many rounds the slowest living worker has done in its epoch."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     least = world.rounds
     for host in range(world.hosts):

@@ -1,4 +1,4 @@
-"""Where everything lives in memory: the state of a packet, and the context the machine code is called with.
+"""The layout of memory: the state of a packet, and the context the machine code is called with.
 
 A packet's state is one block of bytes: bookkeeping, then metadata, then headers. A header is its valid byte,
 the bit length of its varbit field, then its fields, each in the smallest of 8, 16, 32, 64, 128, … bits that

@@ -1,4 +1,4 @@
-"""Batches of packets as arrays: what goes into the switch and what comes out."""
+"""Batches of packets as arrays: the input and the output of the switch."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

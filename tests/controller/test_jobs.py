@@ -27,7 +27,7 @@ def admit(ledger: JobLedger, name: str, slots: int = 64, *, now: int = 1000, udp
     return ledger.admit(name, workers, slots, switch=SWITCH, token=7, unix_seconds=now)
 
 
-class Lives(RuleBasedStateMachine):
+class Jobs(RuleBasedStateMachine):
     """Any order of admitting, renewing and ending, with a clock that also stands still or goes back."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Lives(RuleBasedStateMachine):
         assert len(slots) == len(set(slots)) == 1024 - self.ledger.free_slots
 
 
-TestLives = Lives.TestCase
+TestJobs = Jobs.TestCase
 
 
 def test_the_epoch_is_the_time_unless_it_has_been_used() -> None:
@@ -150,7 +150,7 @@ def test_worker_ids_without_a_gap(ids: tuple[int, int]) -> None:
         JobLedger(8, 64).admit("job", workers, 8, switch=SWITCH, token=1, unix_seconds=1)
 
 
-def test_nobody_receives_the_results_of_another() -> None:
+def test_no_job_receives_the_results_of_another() -> None:
     ledger = JobLedger(1024, 64)
     admit(ledger, "first")
     with pytest.raises(JobRefusedError, match=r"worker 0 and job 'first' both receive on 10.0.0.1:5000"):

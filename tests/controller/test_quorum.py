@@ -59,7 +59,7 @@ def test_the_switch_holds_the_quorum_as_long_as_the_job() -> None:
     assert writer.read("job_quorum") == []
 
 
-def test_each_worker_is_told() -> None:
+def test_each_worker_gets_the_quorum() -> None:
     assert [one.quorum for one in admit(3).admissions] == [3] * 4
     one = admit(3).admissions[0]
     assert Admission.from_json(one.to_json()) == one

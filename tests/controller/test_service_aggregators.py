@@ -35,7 +35,7 @@ class ScriptedAgent:
         self._outgoing: queue.SimpleQueue[FromAggregator | None] = queue.SimpleQueue()
         self._channel = grpc.insecure_channel(bench.address)
         stub = jobs_pb2_grpc.AggregatorsStub(self._channel)  # type: ignore[no-untyped-call]
-        self._say(offer=self._offer)
+        self._send(offer=self._offer)
         self._messages = stub.Register(iter(self._outgoing.get, None), timeout=DEADLINE_S)
 
     def hears(self) -> str:
@@ -49,14 +49,14 @@ class ScriptedAgent:
         started = Started(
             p4runtime=self.address, device_id=device_id, udp_port=28275, failure=failure, mac=mac
         )
-        self._say(started=started)
+        self._send(started=started)
         self._offer.running.CopyFrom(started)
 
     def leave(self) -> None:
         self._outgoing.put(None)
         self._channel.close()
 
-    def _say(self, **message: Any) -> None:
+    def _send(self, **message: Any) -> None:
         self._outgoing.put(FromAggregator(**message))
 
 

@@ -152,22 +152,22 @@ def test_a_restart_during_the_installation_is_not_overwritten_by_the_old_epoch(
 
 
 def test_a_worker_whose_connection_breaks_has_left_after_the_grace(bench: Bench) -> None:
-    told: list[tuple[int, str]] = []
+    reported: list[tuple[int, str]] = []
     seats = bench.join_all("job", 2)
-    seats[0].watch(lambda rank, reason: told.append((rank, reason)), lambda reason: None)
+    seats[0].watch(lambda rank, reason: reported.append((rank, reason)), lambda reason: None)
     # As if the process had been killed: its connection ends, and no process attaches again.
     seats[1]._stream._closing.set()
     seats[1]._stream._call.cancel()
-    until(lambda: told)
-    assert told == [(1, "its connection was lost for 1 s")]
+    until(lambda: reported)
+    assert reported == [(1, "its connection was lost for 1 s")]
     late: list[tuple[int, str]] = []
     seats[0].watch(lambda rank, reason: late.append((rank, reason)), lambda reason: None)
-    assert late == told
+    assert late == reported
     seats[0].close()
     until(lambda: not bench.operator.jobs())
 
 
-def test_a_connection_that_broke_is_made_again_and_nobody_hears_of_it(
+def test_a_connection_that_broke_is_made_again_without_notice_to_the_others(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patient = dataclasses.replace(bench.registry.options, grace_s=DEADLINE_S)
@@ -198,7 +198,7 @@ def test_a_connection_that_broke_is_made_again_and_nobody_hears_of_it(
         (1, 2, {"join_token": ""}, "job made requires its join token: the worker sent none"),
     ],
 )
-def test_who_cannot_join_is_told_why_and_the_others_wait_on(
+def test_a_worker_that_cannot_join_gets_the_reason_and_the_others_wait_on(
     bench: Bench, rank: int, world_size: int, options: dict[str, object], message: str
 ) -> None:
     bench.operator.create_job("made", 2, join_token="secret")
@@ -210,7 +210,7 @@ def test_who_cannot_join_is_told_why_and_the_others_wait_on(
         pass
 
 
-def test_workers_that_do_not_agree_how_many_they_are_are_all_told(bench: Bench) -> None:
+def test_workers_that_do_not_agree_how_many_they_are_all_get_an_error(bench: Bench) -> None:
     first = bench.joining("job", 0, 2)
     until(lambda: bench.operator.jobs())
     agree = (
@@ -238,14 +238,14 @@ def test_a_job_that_makes_no_sense_is_refused_and_not_kept(
     assert not bench.operator.jobs()
 
 
-def test_a_worker_that_gives_up_says_who_was_missing_and_tells_the_others(
+def test_a_worker_that_gives_up_reports_who_was_missing_and_the_others_get_an_error(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(monotonic=time.monotonic)
     monkeypatch.setattr(membership, "time", clock)
     hasty, patient = bench.joining("job", 1, 3), bench.joining("job", 0, 3, timeout_s=1e6)
-    told = ["workers [2] have not joined"] * 2
-    until(lambda: [seat._membership._waiting_for for seat in list(open_seats)] == told)
+    reported = ["workers [2] have not joined"] * 2
+    until(lambda: [seat._membership._waiting_for for seat in list(open_seats)] == reported)
     clock.monotonic = lambda: time.monotonic() + 1000.0
     with pytest.raises(
         JoinError, match=rf"joining job job took longer than {DEADLINE_S:g} s: workers \[2\] have not joined"
@@ -269,7 +269,7 @@ def test_a_created_job_waits_for_workers_that_come_and_go(bench: Bench) -> None:
     until(lambda: not bench.operator.jobs())
 
 
-def test_a_created_job_that_nobody_joins_ends(bench: Bench) -> None:
+def test_a_created_job_that_no_worker_joins_ends(bench: Bench) -> None:
     bench.operator.create_job("made", 2, idle_s=0.2)
     until(lambda: not bench.operator.jobs())
     ended = bench.operator.jobs(ended=True)[-1]
@@ -278,18 +278,18 @@ def test_a_created_job_that_nobody_joins_ends(bench: Bench) -> None:
 
 
 def test_a_restart_gives_all_a_new_epoch(bench: Bench) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     seats = bench.join_all("job", 2)
     before = seats[0].admission
-    seats[1].watch(lambda *_: None, lambda _: None, lambda admission, reason: told.append(reason))
+    seats[1].watch(lambda *_: None, lambda _: None, lambda admission, reason: reported.append(reason))
     bench.operator.restart_job("job")
     for rank, seat in enumerate(seats):
         admission = seat.restarted(DEADLINE_S)
         assert admission == next(iter(bench.switch.jobs.values())).admissions[rank]
         assert admission.epoch > before.epoch
         assert admission.token != before.token
-    until(lambda: told)
-    assert told == ["an operator restarted the job"]
+    until(lambda: reported)
+    assert reported == ["an operator restarted the job"]
     assert bench.operator.job("job").restarts == 1
     for seat in seats:
         seat.close()
@@ -408,7 +408,7 @@ def test_a_job_that_does_not_fit_is_refused_queued_or_given_less(bench: Bench) -
     first = bench.joining("first", 0, 1, slots=512, if_full="queue")
     until(lambda: bench.job("first") and as_dict(bench.job("first"))["state"] == "queued")
     assert full in bench.operator.job("first").reason
-    # Who comes later waits behind, also with a smaller wish; who does not want to wait need not.
+    # Who comes later waits behind, also with a smaller request; who does not want to wait need not.
     second = bench.operator.create_job("second", 1, slots=128, if_full="queue")
     assert as_dict(second)["state"] == "queued"
     assert second.reason == "1 other job already waiting for slots of switch s1"
@@ -436,7 +436,7 @@ def test_jobs_that_state_no_number_get_a_share_of_what_is_free(bench: Bench) -> 
         bench.serve()
 
 
-def test_places_of_a_loopback_are_given_to_whoever_comes(
+def test_places_of_a_loopback_are_given_in_the_order_of_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(tmp_path, monkeypatch, fake_network(3, any_place=True))

@@ -129,10 +129,10 @@ class Adders:
             ready.wait(DEADLINE_S)
             stop = False
             while not stop:
-                wishes = np.full(VALUES, int(self._stop), np.int32)
+                stops = np.full(VALUES, int(self._stop), np.int32)
                 total = comm.allreduce(np.arange(VALUES, dtype=np.int32) * (rank + 1))
                 assert (total == np.arange(VALUES) * 3).all()
-                stop = bool(comm.allreduce(wishes, "max")[0])
+                stop = bool(comm.allreduce(stops, "max")[0])
                 if rank == 0:
                     self.rounds += 1
 

@@ -117,7 +117,7 @@ def test_a_gathering_that_the_controller_forgot_is_begun_again(bench: Bench) -> 
     }
 
 
-def test_workers_of_a_job_that_the_controller_has_lost_are_told(bench: Bench, tmp_path: Path) -> None:
+def test_workers_of_a_job_that_the_controller_has_lost_get_an_error(bench: Bench, tmp_path: Path) -> None:
     bench.serve()
     ends: list[str] = []
     (seat,) = bench.join_all("job", 1)
@@ -137,16 +137,16 @@ def test_workers_of_a_job_that_the_controller_has_lost_are_told(bench: Bench, tm
 
 def test_a_switch_that_restarts_gets_its_jobs_back_in_a_new_epoch(bench: Bench) -> None:
     bench.serve()
-    told: list[str] = []
+    reported: list[str] = []
     seats = bench.join_all("job", 2)
-    seats[0].watch(lambda *_: None, lambda _: None, lambda admission, reason: told.append(reason))
+    seats[0].watch(lambda *_: None, lambda _: None, lambda admission, reason: reported.append(reason))
     first = seats[0].admission
     bench.switch.restart()
     for rank, seat in enumerate(seats):
         assert seat.restarted(DEADLINE_S).epoch > first.epoch
         assert seat.admission == bench.switch.jobs[first.job_id].admissions[rank]
-    until(lambda: told)
-    assert told == ["switch s1 was restarted"]
+    until(lambda: reported)
+    assert reported == ["switch s1 was restarted"]
     view = bench.operator.switch()
     assert (view.restarts, view.reconnects) == (1, 1)
     assert bench.operator.job("job").restarts == 1

@@ -159,7 +159,7 @@ def test_10_000_odd_messages_touch_nothing_of_others(bench: Bench, caplog: pytes
     assert not [record.getMessage() for record in caplog.records if record.exc_info]
 
 
-def test_workers_on_several_pipes_of_a_tofino_are_told(
+def test_workers_on_several_pipes_of_a_tofino_get_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = fake_network(2)

@@ -60,7 +60,7 @@ claims = st.lists(
 
 
 @given(claims, st.integers(1, 1024), st.integers(0, 4).map(lambda n: 1 << n))
-def test_shares_fit_and_nobody_envies_an_equal(
+def test_shares_fit_and_no_job_envies_an_equal(
     asked: list[tuple[frozenset[str], int, float]], capacity: int, least: int
 ) -> None:
     asking = [Claim(str(n), on, most, weight) for n, (on, most, weight) in enumerate(asked)]

@@ -150,12 +150,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("changes", "said"), WRONG)
-def test_a_wrong_entry_is_told_with_its_place(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_a_wrong_entry_is_reported_with_its_place(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=r"s1-runtime\.json: table_entries\[0\]\..*" + said):
         runtime(tmp_path, table_entries=[ROUTE | changes]).updates(names())
 
 
-def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_none_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "s1.json"
     with pytest.raises(ConfigError, match=r"cannot read .*s1\.json: No such file"):
         RuntimeFile(path)
@@ -222,7 +222,7 @@ def test_where_a_switch_has_its_program_from(tmp_path: Path, monkeypatch: pytest
     assert chosen(topo, switches()) == {}
 
 
-def test_what_is_wrong_with_the_files_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_with_the_files_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     program(tmp_path, "mine")
     (tmp_path / "empty.json").write_text("{}")

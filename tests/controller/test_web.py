@@ -83,7 +83,7 @@ def test_a_viewer_that_was_busy_gets_the_newest_snapshot_alone(bench: Bench) -> 
         assert at[0] < at[1] <= at[2]
 
 
-def test_a_switch_that_does_not_answer_keeps_nobody_waiting(
+def test_a_switch_that_does_not_answer_keeps_no_request_waiting(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried, release = threading.Event(), threading.Event()

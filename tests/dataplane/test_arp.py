@@ -47,7 +47,7 @@ def test_request_is_answered_to_the_asker_alone(target: Target, dst: int, paddin
         assert target.send([request(port, dst=dst, padding=padding)]) == [expected]
 
 
-def test_request_for_somebody_else_is_not(target: Target) -> None:
+def test_request_for_another_address_is_not(target: Target) -> None:
     assert target.send([request(0, SWITCH_IP - 1), request(0, 0), request(0, 0xFFFFFFFF)]) == []
 
 

@@ -1,6 +1,6 @@
 """Faults around the decisions of Tofino's program, in egress and in parsers, are caught on the ASIC model.
 
-``pytest -s`` tells by which test.
+``pytest -s`` shows by which test.
 """
 
 import os

@@ -37,7 +37,7 @@ EXAMPLES = 20_000 if "NETSUM_LONG_TESTS" in os.environ else 100
 
 
 def would_count(job: Job, packet: Packet) -> bool:
-    """Tell whether a packet is a contribution that the protocol has the switch take."""
+    """Return whether a packet is a contribution that the protocol has the switch take."""
     port, frame = packet
     if not job.target.sees_where_frames_end:
         whole = 14 + int.from_bytes(frame[16:18], "big")
@@ -132,7 +132,7 @@ def memory(target: Target) -> dict[str, bytes] | None:
 
 
 def is_allowed(target: Target, frame: bytes) -> bool:
-    """Tell whether hostile packets may cause this: an answer to ARP, to ping, or to a PROBE, also of another collective."""
+    """Return whether hostile packets may cause this: an answer to ARP, to ping, or to a PROBE, also of another collective."""
     if frame[12:14] == struct.pack("!H", ARP) or frame[23] == 1:
         return True
     fits = len(frame) == 70

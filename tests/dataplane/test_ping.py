@@ -54,7 +54,7 @@ def test_checksum_at_its_corners(target: Target, first: int) -> None:
         pytest.param(ping(0, echo(REQUEST, b"x"), flags_and_offset=0x2000), id="first fragment"),
         pytest.param(ping(0, echo(REQUEST, b"x"), options=b"\1\1\1\1"), id="options"),
         pytest.param(ping(0, b"\x08\x00"), id="cut off"),
-        pytest.param(ping(0, echo(REQUEST, b"x"), dst=SWITCH_IP - 1), id="somebody else"),
+        pytest.param(ping(0, echo(REQUEST, b"x"), dst=SWITCH_IP - 1), id="another address"),
     ],
 )
 def test_what_is_no_plain_request_is_not_answered(target: Target, packet: Packet) -> None:

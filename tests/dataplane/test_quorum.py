@@ -35,7 +35,7 @@ class QuorumJob(Job):
         flags = QUORUM | (0 if lanes is None else LANES)
         return self.contribution(worker_id, chunk, lanes, flags=flags, **fields)
 
-    def ask(self, worker_id: int, chunk: int, **fields: object) -> Packet:
+    def quorum_probe(self, worker_id: int, chunk: int, **fields: object) -> Packet:
         """Make a PROBE of such a slot."""
         return self.probe(worker_id, chunk, flags=QUORUM, **fields)
 
@@ -105,8 +105,8 @@ def test_lanes_of_a_quorum_are_malformed_where_it_has_none(make_quorum: MakeQuor
 def test_a_probe_of_another_tag_is_answered_with_what_the_slot_has(make_quorum: MakeQuorum) -> None:
     job = make_quorum(workers=3, quorum=2, slots=2)
     job.expect([job.offer(0, 4)])
-    job.expect(job.ask(1, 0), job.answer(job.header(STATUS, 1, 0, status=(0b1, 4))))
-    job.expect(job.ask(1, 8), job.answer(job.header(STATUS, 1, 8, status=(0b1, 4))))
+    job.expect(job.quorum_probe(1, 0), job.answer(job.header(STATUS, 1, 0, status=(0b1, 4))))
+    job.expect(job.quorum_probe(1, 8), job.answer(job.header(STATUS, 1, 8, status=(0b1, 4))))
 
 
 def test_the_quorum_completes_the_slot_and_is_named(make_quorum: MakeQuorum) -> None:
@@ -132,7 +132,7 @@ def test_late_contributions_are_counted_and_answered_and_not_added(
                 job.named(worker_id, 0, 0b1001, total, exponent=5),
             )
     assert job.late() - before == 2
-    job.expect(job.ask(1, 0), job.status(1, 0, 0b1001))
+    job.expect(job.quorum_probe(1, 0), job.status(1, 0, 0b1001))
     # Who is late again is counted again; Tofino's program has its bit by now, and counts a duplicate.
     counted = target.counters(["late", "duplicates_answered"], job.job_id)
     job.expect(job.offer(1, 0, parts[1], exponent=9), job.named(1, 0, 0b1001, total, exponent=5))
@@ -177,12 +177,12 @@ def test_any_number_of_workers(make_quorum: MakeQuorum, workers: int, quorum: in
         job.expect(job.offer(worker_id, 0), job.named(worker_id, 0, seen))
 
 
-def test_a_probe_tells_whose_contributions_there_are(make_quorum: MakeQuorum) -> None:
+def test_a_status_shows_whose_contributions_there_are(make_quorum: MakeQuorum) -> None:
     job = make_quorum(workers=4, quorum=2)
     job.expect(job.offer(2, 0))
-    job.expect(job.ask(0, 0, exponent=7), job.status(0, 0, 0b100, exponent=7))
+    job.expect(job.quorum_probe(0, 0, exponent=7), job.status(0, 0, 0b100, exponent=7))
     job.expect(job.offer(3, 0), job.all_named(0, 0b1100))
-    job.expect(job.ask(0, 0, exponent=8), job.status(0, 0, 0b1100, exponent=8))
+    job.expect(job.quorum_probe(0, 0, exponent=8), job.status(0, 0, 0b1100, exponent=8))
     job.expect(job.offer(0, 0), job.named(0, 0, 0b1100))
 
 

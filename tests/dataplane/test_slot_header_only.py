@@ -14,7 +14,7 @@ def has_room(target: Target) -> bool:
 def full(
     target: Target, job: Job, chunk: int, total: list[int], worker_id: int | None = None
 ) -> list[Packet]:
-    """Tell what a packet without lanes brings when the slot is full and has lanes, for all workers or one."""
+    """Return what a packet without lanes brings when the slot is full and has lanes, for all workers or one."""
     answers = job.results(chunk, total) if has_room(target) else job.statuses(chunk, job.full_mask)
     return answers if worker_id is None else [answers[worker_id]]
 

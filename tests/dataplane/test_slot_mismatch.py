@@ -25,11 +25,11 @@ def test_all_workers_get_the_mismatch_and_nothing_is_added(
     agreed = {"fingerprint": 0x1234, "op": SUM}
     wrong = {"op": SUM} | other
     lanes = lanes_of(target, 9) if with_lanes else None
-    told = job.statuses(0, 0b001, flags=MISMATCH, exponent=9, **wrong)
+    replies = job.statuses(0, 0b001, flags=MISMATCH, exponent=9, **wrong)
     job.expect(job.contribution(0, 0, parts[0], exponent=3, **agreed))
     with job.counting(mismatches=3):
         for worker in (1, 0, 2):
-            job.expect(job.contribution(worker, 0, lanes, exponent=9, **wrong), told)
+            job.expect(job.contribution(worker, 0, lanes, exponent=9, **wrong), replies)
     again = job.statuses(0, 0b001, flags=MISMATCH, exponent=3, **agreed)
     with job.counting(mismatches=4):  # a repeated request has the same answer, should the first be lost
         for worker in range(3):
@@ -37,7 +37,9 @@ def test_all_workers_get_the_mismatch_and_nothing_is_added(
         job.expect(job.probe(0, 0, exponent=3, **agreed), again)
 
 
-def test_probe_of_another_collective_is_told_and_changes_nothing(target: Target, make_job: MakeJob) -> None:
+def test_probe_of_another_collective_is_answered_and_changes_nothing(
+    target: Target, make_job: MakeJob
+) -> None:
     job = make_job()
     parts = [lanes_of(target, worker) for worker in range(2)]
     job.expect(job.contribution(0, 0, parts[0], fingerprint=1))

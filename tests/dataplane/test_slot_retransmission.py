@@ -25,7 +25,7 @@ def test_after_completion_the_sender_alone_is_answered(target: Target, make_job:
                 job.expect(job.contribution(worker, 0, parts[worker]), job.result(worker, 0, total))
 
 
-def test_what_it_carries_is_not_looked_at(target: Target, make_job: MakeJob) -> None:
+def test_what_it_carries_is_not_read(target: Target, make_job: MakeJob) -> None:
     job = make_job()
     parts = [lanes_of(target, worker) for worker in range(2)]
     other = lanes_of(target, 99)
@@ -75,7 +75,7 @@ def test_reuse_with_retransmission(target: Target, make_job: MakeJob) -> None:
 
 
 def test_packet_delayed_past_reuses_of_its_slot(target: Target, make_job: MakeJob) -> None:
-    """What one version bit cannot tell: the packet's version is the one that is being filled."""
+    """What one version bit cannot show: the packet's version is the one that is being filled."""
     job = make_job(slots=1)
     late = [
         job.contribution(worker, chunk, lanes_of(target, 77)) for worker in range(2) for chunk in range(2)

@@ -84,7 +84,7 @@ def victim(target: Target, make_job: MakeJob) -> Iterator[Victim]:
 
 
 def cut_off(target: Target, frame: bytes, lengths: Iterable[int]) -> list[bytes]:
-    """Cut a frame to each of these lengths that the target can get and can tell from a whole one."""
+    """Cut a frame to each of these lengths that the target can get and can distinguish from a whole one."""
     cut = [frame[:length] for length in lengths if target.shortest_frame <= length < len(frame)]
     if target.sees_where_frames_end:
         return cut

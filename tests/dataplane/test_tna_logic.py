@@ -1,6 +1,6 @@
 """Faults put into the register actions and tables of Tofino's program are caught by the tests of this folder.
 
-``pytest -s`` tells by which.
+``pytest -s`` shows by which.
 """
 
 import os
@@ -129,7 +129,7 @@ QUORUM_FAULTS = {
         "held = held | bits;",
     ),
     "a STATUS has the late": (WORKERS, "(OF_QUORUM, 1, _, _, _, _): read_members();", ""),
-    "all are told what a late one asked for": (
+    "all receive what a late one requested": (
         OUTCOME,
         "answer_status(OUTCOME_LATE)",
         "answer_status(OUTCOME_COMPLETED)",

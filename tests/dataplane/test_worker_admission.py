@@ -38,7 +38,7 @@ def packet(header: Netsum, *, port: int, ip: int) -> Packet:
         pytest.param({"worker_id": 255}, id="last worker id"),
     ],
 )
-def test_stranger_changes_nothing(target: Target, make_job: MakeJob, change: dict[str, int]) -> None:
+def test_unadmitted_worker_changes_nothing(target: Target, make_job: MakeJob, change: dict[str, int]) -> None:
     job = make_job()
     parts = half_full(target, job)
     forged = job.header(CONTRIBUTE, 1, 0, lanes=lanes_of(target, 9)).with_(**change)

@@ -261,13 +261,13 @@ def sums_of_two_processors(tmp_path: Path) -> set[int]:
 
 
 def forgets(primitive: ir.Primitive) -> bool:
-    """Tell whether a primitive notes who contributed."""
+    """Return whether a primitive notes who contributed."""
     array = primitive.args[0] if primitive.op == "register_write" else None
     return isinstance(array, ir.Named) and array.name.endswith("slot_seen")
 
 
 def lanes_alone(lanes: int) -> Any:
-    """Return so much of a target as a job needs to make packets."""
+    """Return the part of a target that a job needs to make packets."""
     return SimpleNamespace(lanes=lanes)
 
 

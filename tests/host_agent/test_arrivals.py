@@ -163,7 +163,7 @@ def test_a_mismatch_about_a_chunk_yet_to_come_counts(ahead: int) -> None:
     assert bench.state["failure"] == FAILURE_MISMATCH
     objections = [Header.from_bytes(sent) for sent in bench.send()]
     assert len(objections) == (OBJECTIONS if ahead < 4 else 0), (
-        "to a chunk in flight, so that others are told again"
+        "to a chunk in flight, so that others receive it again"
     )
     assert {(sent.kind, sent.flags, sent.chunk) for sent in objections} <= {(KIND_CONTRIBUTE, 0, chunk)}
 

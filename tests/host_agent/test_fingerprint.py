@@ -36,7 +36,7 @@ def test_counts_that_a_crc_takes_for_each_other(count: int, shift: int) -> None:
     assert len(marks - {fingerprint(**BASE | {"count": count})}) >= 2
 
 
-def test_types_are_told_apart_by_everything_but_the_byte_order_of_the_machine() -> None:
+def test_types_differ_by_everything_but_the_byte_order_of_the_machine() -> None:
     struct = [("x", "f4")], [("x", "i4")], [("y", "f4")], [("x", "f4"), ("y", "f4")]
     types: tuple[Any, ...] = (
         "f4",

@@ -51,11 +51,11 @@ def _source(folder: Path) -> Path:
 def test_a_temporary_folder_is_used_where_nothing_else_can_be_written(tmp_path: Path) -> None:
     source = _source(tmp_path / "installed")
     (source.parent / "__pycache__").write_text("not a folder, so that root cannot write it either")
-    out, told = _run(source, tmp_path)
+    out, printed = _run(source, tmp_path)
     assert out == "Temporary 42"
-    assert "netsum: compiling for this machine" in told
+    assert "netsum: compiling for this machine" in printed
     kept = tmp_path / f"netsum-cache-{os.geteuid()}"
-    assert str(kept) in told
+    assert str(kept) in printed
     assert list(kept.rglob("*.nbi"))
     assert kept.stat().st_mode & 0o077 == 0
     assert _run(source, tmp_path) == ("Temporary 42", ""), "the second process loads it"

@@ -84,7 +84,7 @@ def test_after_the_admission_a_refusal_is_the_end(membership: Membership) -> Non
     assert not membership.unreachable("refused")
 
 
-def test_messages_that_come_after_the_seat_was_given_up_reach_nobody(membership: Membership) -> None:
+def test_messages_that_come_after_the_seat_was_given_up_are_dropped(membership: Membership) -> None:
     heard: list[str] = []
     watcher = Watcher(
         lambda rank, reason: heard.append(reason),

@@ -116,7 +116,7 @@ def test_a_datagram_that_is_too_long_shows(ends: tuple[End, End]) -> None:
 
 
 @pytest.mark.parametrize("ends", [(True, True)], indirect=True)
-def test_when_nobody_listens(ends: tuple[End, End]) -> None:
+def test_when_no_process_listens(ends: tuple[End, End]) -> None:
     left, right = ends
     right.socket.close()
     deadline = time.monotonic() + DEADLINE_S

@@ -48,7 +48,7 @@ def test_a_probe_is_a_header_with_a_number() -> None:
     assert Header.from_bytes(probe).exponent == 1, "0 is what other STATUSes carry there"
 
 
-def test_what_was_overtaken_is_sent_again_at_once_and_probed() -> None:
+def test_a_chunk_past_the_packet_threshold_is_sent_again_at_once_and_probed() -> None:
     bench = BenchCore(slots=8)
     bench.begin(64 * 8)
     sent = bench.send()
@@ -97,7 +97,7 @@ def test_whether_packets_queue(times: list[int], queue: bool) -> None:
     assert has_queue(bench.state) == queue
 
 
-def test_where_packets_queue_what_was_overtaken_is_probed_and_sent_again_if_it_is_missing() -> None:
+def test_where_packets_queue_a_chunk_past_the_threshold_is_probed_and_sent_again_if_missing() -> None:
     """All workers miss the RESULT, and one contribution is lost: those of the others would be needless."""
     bench = queued()
     bench.begin(64 * 8)
@@ -156,7 +156,7 @@ def test_where_packets_queue_a_share_of_the_slots_is_used_for_a_while_after_a_lo
     assert go_on(64) == 64
 
 
-def test_what_was_overtaken_by_few_is_sent_again_after_nine_eighths_of_a_round_trip() -> None:
+def test_a_chunk_that_few_have_passed_is_sent_again_after_nine_eighths_of_a_round_trip() -> None:
     bench = BenchCore(slots=2)
     bench.begin(64 * 2)
     sent = bench.send()
@@ -168,7 +168,7 @@ def test_what_was_overtaken_by_few_is_sent_again_after_nine_eighths_of_a_round_t
     assert bench.send()[0] == sent[0]
 
 
-def test_a_question_does_not_make_others_look_overtaken() -> None:
+def test_a_probe_does_not_put_other_chunks_past_the_threshold() -> None:
     bench = BenchCore(slots=8)
     bench.begin(64 * 8)
     sent = bench.send()
@@ -215,7 +215,7 @@ def test_who_waits_for_others_sends_nothing_again() -> None:
     assert probes == bench.core.counters()["statuses"] <= 20 * OLDEST_SUSPECTED
 
 
-@pytest.mark.parametrize("looks", [False, True], ids=["its timer is set", "all chunks are looked at"])
+@pytest.mark.parametrize("looks", [False, True], ids=["its timer is set", "all chunks are checked"])
 def test_a_later_timer_of_one_chunk_does_not_put_off_that_of_another(looks: bool) -> None:
     bench = BenchCore(workers=2, slots=4)
     bench.begin(64 * 3)
@@ -260,7 +260,7 @@ def test_a_status_unasked_fetches_once() -> None:
     assert bench.state["gives_room"] == 0, "64 lanes have room in every switch"
 
 
-def test_a_chunk_that_waits_is_asked_after_also_behind_chunks_that_do_not() -> None:
+def test_a_chunk_that_waits_is_probed_also_behind_chunks_that_do_not() -> None:
     bench = BenchCore(workers=2, slots=8)
     bench.begin(64 * 8)
     sent = bench.send()

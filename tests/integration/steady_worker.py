@@ -43,7 +43,7 @@ def numbers(rank: int, number: int, elements: int) -> np.ndarray[Any, Any]:
     return drawn if number % 2 else drawn.astype(np.float32)
 
 
-def say(event: str, **more: object) -> None:
+def emit(event: str, **more: object) -> None:
     """Print a line of JSON; in one piece, as the seat's thread says something too: `print` writes the newline by itself."""
     sys.stdout.write(json.dumps({"event": event, **more}) + "\n")
     sys.stdout.flush()
@@ -53,17 +53,17 @@ class SteadyWorker:
     def __init__(self, rank: int, size: int, elements: int, timeout_s: float) -> None:
         self.rank, self.size, self.elements, self.timeout_s = rank, size, elements, timeout_s
         self.round = 0
-        self.told_to_stop = False
+        self.stop_requested = False
         self.communicator: Communicator | None = None
 
     def listen(self) -> None:
-        self.told_to_stop = sys.stdin.readline() == "stop\n"
+        self.stop_requested = sys.stdin.readline() == "stop\n"
 
     def leave_to_deadline(self, rank: int, reason: str) -> None:
-        say("left", rank=rank, reason=reason)
+        emit("left", rank=rank, reason=reason)
 
     def give_up(self, reason: str) -> None:
-        say("over", reason=reason)
+        emit("over", reason=reason)
         if self.communicator is not None:
             self.communicator.close()
 
@@ -75,19 +75,19 @@ class SteadyWorker:
             self.round = int(agreed[0])
             while True:
                 mine = numbers(self.rank, self.round, self.elements)
-                mine[0] = self.told_to_stop
+                mine[0] = self.stop_requested
                 total = communicator.allreduce(mine, sparse="always" if is_sparse(self.round) else "never")
                 expected = np.sum(
                     [numbers(rank, self.round, self.elements) for rank in range(self.size)], axis=0
                 )
                 if not np.array_equal(total[1:], expected[1:]):
-                    say(
+                    emit(
                         "wrong",
                         round=self.round,
                         lanes=np.flatnonzero(total[1:] != expected[1:])[:10].tolist(),
                     )
                     os._exit(WRONG)
-                say("round", round=self.round)
+                emit("round", round=self.round)
                 self.round += 1
                 if total[0]:
                     communicator.barrier()
@@ -97,20 +97,20 @@ class SteadyWorker:
         compile_ahead()
         threading.Thread(target=self.listen, daemon=True).start()
         with join(job=job, rank=self.rank, world_size=self.size, timeout_s=RESTART_TIMEOUT_S) as seat:
-            say("joined", job_id=seat.admission.job_id, token=seat.admission.token, bind=seat.bind)
+            emit("joined", job_id=seat.admission.job_id, token=seat.admission.token, bind=seat.bind)
             # What the old admission began comes to nothing: no need to wait until it is too late.
             seat.watch(self.leave_to_deadline, self.give_up, lambda admission, reason: self.give_up(reason))
             while True:
                 try:
                     self.life(seat)
                 except (PeerError, ClosedCommunicatorError) as error:
-                    say("trouble", error=str(error), seat=seat.trouble)
+                    emit("trouble", error=str(error), seat=seat.trouble)
                     if seat.left:
                         return 1
                     seat.restarted(RESTART_TIMEOUT_S)
-                    say("restarted")
+                    emit("restarted")
                 else:
-                    say("done", rounds=self.round)
+                    emit("done", rounds=self.round)
                     return 0
 
 
@@ -119,7 +119,7 @@ def main() -> int:
     try:
         return SteadyWorker(int(rank), int(size), int(elements), float(timeout_s)).run(job)
     except NetsumError as error:
-        say("failed", error=str(error))
+        emit("failed", error=str(error))
         return 1
 
 

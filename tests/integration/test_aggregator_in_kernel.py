@@ -186,10 +186,10 @@ def test_sums_under_loss(site: Site, service: ServiceThread, rack: bool) -> None
     with steady_job(site, HOSTS) as job, OperatorClient(service.address, timeout_s=DEADLINE_S) as operator:
         job.goes_on(20)
         for agent in agents:
-            lives = [worker.count("restarted") for worker in job.workers]
+            restarts = [worker.count("restarted") for worker in job.workers]
             (switch,) = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
             os.kill(int(switch), signal.SIGKILL)
-            for worker, before in zip(job.workers, lives, strict=True):
+            for worker, before in zip(job.workers, restarts, strict=True):
                 until(partial(lambda one, n: one.count("restarted") > n, worker, before))
             job.goes_on(20)
         view = operator.job(job.name)

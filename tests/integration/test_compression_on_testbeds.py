@@ -36,7 +36,7 @@ _without_loss: list[Reduced] = []
 
 
 class CapturedStar(EmbeddedStar):
-    """A star whose switch writes down what comes in and goes out of its ports."""
+    """A star whose switch records the packets of its ports in both directions."""
 
     def __init__(self, workers: int, udp_port: int, folder: Path, drop_ppm: int = 0) -> None:
         MininetTestbed.__init__(self, star(workers), "embedded", folder, udp_port=udp_port, capture=True)

@@ -122,7 +122,7 @@ MISMATCHES = {
         lambda admission, sequence: plan_broadcast(admission, sequence, np.zeros(44, "S300"), 0, None),
         lambda admission, sequence: plan_broadcast(admission, sequence, np.zeros(300, "S44"), 0, None),
     ),
-    "counts that CRC-16 does not tell apart": (total(70_000, "max"), total(70_000 ^ 0x11021, "max")),
+    "counts that CRC-16 does not distinguish": (total(70_000, "max"), total(70_000 ^ 0x11021, "max")),
     "root": (
         lambda admission, sequence: plan_broadcast(admission, sequence, np.ones(5), 0, None),
         lambda admission, sequence: plan_broadcast(admission, sequence, np.ones(5), 1, None),
@@ -168,7 +168,7 @@ def test_who_was_deaf_when_the_others_fell_out_learns_of_it(switch: StarSwitch, 
     assert isinstance(deaf.outcomes[0].error, MismatchError)
 
 
-def test_a_mismatch_that_a_probe_found_is_told_again(switch: StarSwitch) -> None:
+def test_a_mismatch_that_a_probe_found_is_reported_again(switch: StarSwitch) -> None:
     network = start(switch, lambda worker: [total(5 + worker)], workers=2, faults=Cables())
     network.drop(1, up=True, kind=KIND_CONTRIBUTE)
     network.drop(2, up=False, kind=KIND_STATUS, flags=FLAG_MISMATCH)

@@ -239,7 +239,7 @@ def test_leaves_killed_in_the_middle_of_collectives(bed: LoopbackTestbed, tmp_pa
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 def test_a_leaf_takes_the_certificates_of_its_ranks(bed: LoopbackTestbed, tmp_path: Path) -> None:
     authority = Authority(tmp_path, "ours")
-    files = TlsFiles(authority.ca, *authority.issue("everybody"))
+    files = TlsFiles(authority.ca, *authority.issue("shared"))
     options = replace(options_for(bed, tmp_path), listen=("127.0.0.1:0",), tls=files)
     with (
         service_on(options) as service,

@@ -17,7 +17,7 @@ COMMAND = [sys.executable, "-c", "from netsum.cli import main; main()"]
 
 
 def started_by(pid: int) -> list[Path]:
-    """What is left of a run in the temporary folder; its name begins with the process's id."""
+    """Files of a run in the temporary folder; its name begins with the process's id."""
     return list(Path(tempfile.gettempdir()).glob(f"netsum-{pid}-*"))
 
 
@@ -46,11 +46,11 @@ def test_an_interruption_at_any_moment(tmp_path: Path) -> None:
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGABRT)  # Shows where it hangs.
                 pytest.fail(f"run {number}, seed {seed}, {moment_s:.3f} s: hangs: {process.communicate()[1]}")
-        told = (number, seed, moment_s, process.returncode, out, err)
+        details = (number, seed, moment_s, process.returncode, out, err)
         if "init_import_site" in err or (process.returncode == -signal.SIGINT and ", in main" not in err):
             continue  # The interpreter itself was still starting, or reading the command's first module.
-        assert process.returncode == 130, told
-        assert err == "netsum: interrupted\n", told
-        assert out == "", told
-        assert started_by(process.pid) == [], told
+        assert process.returncode == 130, details
+        assert err == "netsum: interrupted\n", details
+        assert out == "", details
+        assert started_by(process.pid) == [], details
     assert not (tmp_path / "runs").exists()

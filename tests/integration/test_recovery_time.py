@@ -101,5 +101,5 @@ def test_a_late_worker_and_losses() -> None:
     network = run(
         Cables(delay_ns=ROUND_TRIP_NS // 2, drop=0.05), start_ns=lambda worker: late_ns if worker == 3 else 0
     )
-    # Who misses the first RESULTs finds out when it asks next, an eighth of the wait later at most.
+    # A worker that misses the first RESULTs finds out with its next PROBE, an eighth of the wait later at most.
     assert network.now_ns < late_ns * 9 // 8 + 300 * MS

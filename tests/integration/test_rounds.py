@@ -49,7 +49,7 @@ def check(results: list[list[Reduced]]) -> None:
         np.testing.assert_allclose(each[0].value, mean, atol=1e-5)
 
 
-def test_a_late_worker_follows_and_delays_nobody(switch: LoopbackSwitch) -> None:
+def test_a_late_worker_follows_and_delays_no_other(switch: LoopbackSwitch) -> None:
     count = 40
     slow_computes = threading.Event()
     ended = [0.0] * WORKERS

@@ -170,7 +170,7 @@ def nonsense(switch: tuple[str, int], address: str) -> Iterator[tuple[socket.soc
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_nonsense_in_rings_disturbs_nobody_else(switch: LoopbackSwitch, seed: int) -> None:
+def test_nonsense_in_rings_disturbs_no_other_worker(switch: LoopbackSwitch, seed: int) -> None:
     job = switch.start_job()
     rng = np.random.default_rng(seed)
     chance = random.Random(seed)

@@ -66,7 +66,7 @@ def test_blocks_behind_a_dense_part_are_not_searched_but_later_ones_are(
     first = 64  # Blocks of each of the first two bitmaps.
     monkeypatch.setattr(sparse, "AUTO_LEAST_BYTES", 0)
     monkeypatch.setattr(sparse, "SLICE_BYTES", first * 4 * lanes)
-    # Two bitmaps of dense blocks, then blocks that nobody looks at, and then those that bitmaps leave out.
+    # Two bitmaps of dense blocks, then blocks that no worker searches, and then those that bitmaps leave out.
     unseen = 2 * first * sparse.UNSEARCHED
     present = np.zeros(2 * first + unseen + 3_000, bool)
     present[: 2 * first + 5] = present[-1] = True

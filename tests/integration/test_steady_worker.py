@@ -9,10 +9,10 @@ from topologies.children import Child
 
 TALKING = """
 import sys, threading
-from tests.integration.steady_worker import say
+from tests.integration.steady_worker import emit
 
 sys.setswitchinterval(1e-6)
-threads = [threading.Thread(target=lambda: [say("round", round=each) for each in range(2000)]) for _ in range(4)]
+threads = [threading.Thread(target=lambda: [emit("round", round=each) for each in range(2000)]) for _ in range(4)]
 for each in threads:
     each.start()
 for each in threads:

@@ -198,9 +198,9 @@ def python_objects(rank: int, world: int) -> None:
     objects: list[Any] = [None] * world
     dist.all_gather_object(objects, {"rank": rank, "long": "x" * rank})
     assert [each["rank"] for each in objects] == [0, 1, 2]
-    told = ["hello" if rank == 0 else None]
-    dist.broadcast_object_list(told)
-    assert told == ["hello"]
+    greeting = ["hello" if rank == 0 else None]
+    dist.broadcast_object_list(greeting)
+    assert greeting == ["hello"]
     mine: list[Any] = [None]
     dist.scatter_object_list(mine, [f"for {each}" for each in range(world)] if rank == 1 else None, src=1)
     assert mine == [f"for {rank}"]

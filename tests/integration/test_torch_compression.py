@@ -241,7 +241,7 @@ def of_two_settings(rank: int, world: int, settings: list[dict[str, Any]]) -> tu
         ({"skip_below": 1000}, {}, "skip_below is 1000 at rank 0 and 0 at rank 1"),
     ],
 )
-def test_ranks_whose_settings_differ_are_told_before_the_first_step(
+def test_ranks_whose_settings_differ_get_an_error_before_the_first_step(
     ranks: Ranks, one: dict[str, Any], other: dict[str, Any], differs: str
 ) -> None:
     settings = [{"compressor": "top-k", **each} for each in (one, other)]

@@ -164,7 +164,7 @@ def _with_callback(rank: int, world: int) -> None:
 
 def test_a_killed_rank_is_named_at_the_others(torch_service: str) -> None:
     with Ranks(3, {"NETSUM_CONTROLLER": torch_service}) as three:
-        assert three.run(on_gpu, _killed) == ["told", None, "told"]
+        assert three.run(on_gpu, _killed) == ["named", None, "named"]
 
 
 def _killed(rank: int, world: int) -> str:
@@ -179,4 +179,4 @@ def _killed(rank: int, world: int) -> str:
         dist.all_reduce(torch.ones(100))
     with pytest.raises(RuntimeError, match="rank 1 left before this was done"):
         dist.all_reduce(torch.ones(100), async_op=True).get_future().wait()
-    return "told"
+    return "named"

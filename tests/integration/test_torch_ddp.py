@@ -153,12 +153,12 @@ def compressed(rank: int, world: int) -> list[float]:
 
     from netsum.torch import allreduce_hook
 
-    everybody = dist.group.WORLD
+    group = dist.group.WORLD
     trained = []
     for state, hook in (
-        (everybody, fp16_compress_hook),
-        (everybody, fp16_compress_wrapper(allreduce_hook)),
-        (PowerSGDState(everybody, 1, start_powerSGD_iter=2), powerSGD_hook),
+        (group, fp16_compress_hook),
+        (group, fp16_compress_wrapper(allreduce_hook)),
+        (PowerSGDState(group, 1, start_powerSGD_iter=2), powerSGD_hook),
     ):
         model = torch.nn.parallel.DistributedDataParallel(small_model())
         model.register_comm_hook(state, hook)

@@ -94,11 +94,11 @@ DISAGREEMENTS: dict[str, tuple[Call, Call, str, str]] = {
 }
 
 
-def test_ranks_that_do_not_agree_are_told_who_called_what(ranks: Ranks) -> None:
+def test_ranks_that_do_not_agree_get_an_error_that_names_who_called_what(ranks: Ranks) -> None:
     outcomes = ranks.run(_disagreements)
-    for rank, told in enumerate(outcomes):
+    for rank, errors in enumerate(outcomes):
         for (what, (kind, message)), (_, _, first, second) in zip(
-            told.items(), DISAGREEMENTS.values(), strict=True
+            errors.items(), DISAGREEMENTS.values(), strict=True
         ):
             print(f"rank {rank}, {what}: {message}")
             assert kind == "DistBackendError"
@@ -109,13 +109,13 @@ def test_ranks_that_do_not_agree_are_told_who_called_what(ranks: Ranks) -> None:
 
 def _disagreements(rank: int, world: int) -> dict[str, tuple[str, str]]:
     """Each in a group of its own: one that failed cannot be used any more."""
-    told = {}
+    errors = {}
     for what, (common, odd, *_) in DISAGREEMENTS.items():
         group = dist.new_group()
-        told[what] = _error_of(partial(odd if rank == 2 else common, group))
+        errors[what] = _error_of(partial(odd if rank == 2 else common, group))
         dist.barrier()
         dist.destroy_process_group(group)
-    return told
+    return errors
 
 
 def test_what_comes_after_a_failure_is_refused_and_the_rest_of_the_process_none_the_worse(
@@ -203,7 +203,7 @@ def _gone(rank: int, world: int) -> None:
 
 def test_a_killed_rank_is_named_long_before_the_timeout(torch_service: str) -> None:
     with Ranks(3, {"NETSUM_CONTROLLER": torch_service}) as ranks:
-        assert ranks.run(_killed) == ["told", None, "told"]
+        assert ranks.run(_killed) == ["named", None, "named"]
 
 
 def _killed(rank: int, world: int) -> str:
@@ -218,7 +218,7 @@ def _killed(rank: int, world: int) -> str:
         model(torch.ones(2, 8)).sum().backward()
     with pytest.raises(dist.DistBackendError, match="rank 1 left before this was done"):
         dist.all_reduce(torch.ones(100))
-    return "told"
+    return "named"
 
 
 @pytest.mark.parametrize("hook", ["none", "built in", "in Python"])
@@ -268,7 +268,7 @@ def _await_engine(thread: int) -> None:
         time.sleep(0.005)
 
 
-def test_a_switch_that_dies_is_told_before_the_timeout() -> None:
+def test_a_switch_that_dies_is_reported_before_the_timeout() -> None:
     with local_service() as (address, service), Ranks(2, {"NETSUM_CONTROLLER": address}) as ranks:
         ranks.run(_switch_dies, service)
 
@@ -282,7 +282,7 @@ def _switch_dies(rank: int, world: int, service: int) -> None:
         dist.all_reduce(torch.ones(100))
 
 
-def test_a_service_that_is_killed_is_told_long_before_the_timeout() -> None:
+def test_a_service_that_is_killed_is_reported_long_before_the_timeout() -> None:
     with local_service() as (address, service), Ranks(2, {"NETSUM_CONTROLLER": address}) as ranks:
         ranks.run(_service_dies, service, deadline_s=TIMEOUT.total_seconds() / 2)
 
@@ -323,7 +323,7 @@ def kill_switch_of(service: int) -> None:
                 os.kill(int(process.name), signal.SIGKILL)
 
 
-def test_ranks_that_cannot_meet_are_told_why_by_init_process_group(torch_service: str) -> None:
+def test_ranks_that_cannot_meet_get_the_reason_from_init_process_group(torch_service: str) -> None:
     with Ranks(3, backend=None) as ranks:
         ranks.run(_no_service)
         ranks.run(_world_sizes, torch_service, free_port())

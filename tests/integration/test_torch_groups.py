@@ -62,9 +62,9 @@ def test_a_group_that_gets_no_slots_reduces_through_gloo_and_says_so() -> None:
         local_service("--slots", "512") as (address, _),
         Ranks(2, {"NETSUM_CONTROLLER": address}) as two,
     ):
-        told = two.run(_without_slots)
-    assert "This process group reduces through Gloo instead" in told[0]
-    assert told[1] == ""
+        written = two.run(_without_slots)
+    assert "This process group reduces through Gloo instead" in written[0]
+    assert written[1] == ""
 
 
 def _without_slots(rank: int, world: int) -> str:

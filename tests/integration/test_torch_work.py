@@ -174,9 +174,9 @@ def _callbacks(rank: int, world: int) -> None:
 def test_a_restart_of_the_job_fails_its_collectives_and_a_new_group_goes_on(
     ranks: Ranks, torch_service: str
 ) -> None:
-    for told in ranks.run(_restarted, torch_service):
-        assert "an operator restarted the job, so what was added for this group is lost" in told
-        assert "destroy it and make a new one, or let torchrun restart the job" in told
+    for error in ranks.run(_restarted, torch_service):
+        assert "an operator restarted the job, so what was added for this group is lost" in error
+        assert "destroy it and make a new one, or let torchrun restart the job" in error
 
 
 def _restarted(rank: int, world: int, service: str) -> str:

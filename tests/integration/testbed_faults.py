@@ -39,7 +39,7 @@ SOON_S = 30.0
 """Timeout of the collectives in a job that is to fail: longer than a busy machine keeps a live worker waiting, because a
 worker that is late by more is missing too and may be the only one named."""
 WORKERS = ("h1", "h2", "h3")
-STRANGER = "h4"
+OUTSIDER = "h4"
 QUEUE_PKTS = 60
 FRAME_BYTES = 1514
 
@@ -308,14 +308,14 @@ def kill_the_controller(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
 
 
 def kill_a_switch(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
-    lives = [worker.count("restarted") for worker in job.workers]
+    restarts = [worker.count("restarted") for worker in job.workers]
     switch = draw.choice(bed.adding(job.name))
     bed.kill(switch)
     time.sleep(draw.uniform(0, 2))
     bed.restart(switch)
     wait_until(
         lambda: all(
-            worker.count("restarted") > before for worker, before in zip(job.workers, lives, strict=True)
+            worker.count("restarted") > before for worker, before in zip(job.workers, restarts, strict=True)
         ),
         lambda: f"not restarted: {job.account()}",
     )
@@ -351,7 +351,7 @@ def fill_a_queue(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     bed.set_rate(switch, interface, rate // 2)
     cross = Child(
         "cross traffic",
-        [*bed.inside(STRANGER), "iperf", "-u", "-c", address, "-b", str(rate), "-t", "10000"],
+        [*bed.inside(OUTSIDER), "iperf", "-u", "-c", address, "-b", str(rate), "-t", "10000"],
         bed.folder / "cross.log",
     )
     try:
@@ -370,7 +370,7 @@ def fill_a_queue(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
 
 def kill_a_second_job(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     troubles = job.troubles
-    with steady_job(bed, (STRANGER, job.hosts[-1])) as second:
+    with steady_job(bed, (OUTSIDER, job.hosts[-1])) as second:
         time.sleep(draw.uniform(0, 1))
         for worker in draw.sample(second.workers, 2):
             worker.child.kill()
@@ -395,12 +395,12 @@ def flood_with_wrong_tokens(bed: Bed, job: SteadyJob, draw: random.Random) -> st
     assert joined is not None
     with bed.client() as client:
         job_id = client.job(job.name).job_id
-    hosts, switch = state["hosts"], state["switches"][bed.switch_of(STRANGER)]
-    words = [hosts[STRANGER]["interface"], "1000", switch["mac"], switch["ip"], hosts[STRANGER]["ip"]]
+    hosts, switch = state["hosts"], state["switches"][bed.switch_of(OUTSIDER)]
+    words = [hosts[OUTSIDER]["interface"], "1000", switch["mac"], switch["ip"], hosts[OUTSIDER]["ip"]]
     words += [hosts[job.hosts[0]]["ip"], str(job_id), str(joined["token"]), str(bed.load.lanes)]
     flood = Child(
         "flood",
-        [*bed.inside(STRANGER), sys.executable, "-P", str(HERE / "unknown_sender.py"), *words],
+        [*bed.inside(OUTSIDER), sys.executable, "-P", str(HERE / "unknown_sender.py"), *words],
         bed.folder / "flood.log",
     )
     try:

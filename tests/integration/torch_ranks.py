@@ -179,7 +179,7 @@ def local_service(*options: str) -> Iterator[tuple[str, int]]:
         )
         try:
             assert service.stdout is not None
-            # A service that says nothing ends by itself or with the test's deadline.
+            # A service that prints nothing ends by itself or with the test's deadline.
             line = service.stdout.readline()
             log.seek(0)
             assert line, f"the service did not start: {log.read()}"

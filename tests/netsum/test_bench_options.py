@@ -1,4 +1,4 @@
-"""`netsum bench` reports wrong options in a sentence, before anything is brought up."""
+"""`netsum bench` reports wrong options as errors before anything is brought up."""
 
 import inspect
 from importlib import import_module

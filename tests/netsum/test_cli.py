@@ -1,4 +1,4 @@
-"""The command: helps, and says what is wrong in a sentence."""
+"""The command: helps and error messages."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What `netsum compression bench` makes of results: what is left to run, the table's numbers, the Pareto front."""
+"""What `netsum compression bench` makes of results: the runs that remain, the table's numbers, the Pareto front."""
 
 from pathlib import Path
 
@@ -109,7 +109,7 @@ def test_a_method_may_name_another_memory_and_granularity() -> None:
         (["--topology", "nonesuch"], "there is no topology 'nonesuch'"),
     ],
 )
-def test_wrong_options_are_told_before_anything_is_brought_up(
+def test_wrong_options_are_reported_before_anything_is_brought_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""`netsum controller serve` reports in a sentence what keeps it from serving."""
+"""`netsum controller serve` reports what keeps it from serving."""
 
 import json
 import os

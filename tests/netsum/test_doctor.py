@@ -64,8 +64,8 @@ def test_the_exit_status_says_whether_what_is_needed_is_there(
 ) -> None:
     finds(monkeypatch, *findings)
     assert doctor(*options).exit_code == status
-    told = doctor("--json", *options)
-    assert (told.exit_code, json.loads(told.stdout)["well"]) == (status, status == 0)
+    result = doctor("--json", *options)
+    assert (result.exit_code, json.loads(result.stdout)["well"]) == (status, status == 0)
 
 
 def test_the_keys_of_json_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_without_privileges_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) ->
         assert finding.remedy
 
 
-def test_what_the_kernel_refuses_is_told_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_kernel_refuses_is_reported_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(97, "Address family not supported by protocol")
 
@@ -132,7 +132,7 @@ def test_what_the_kernel_refuses_is_told_in_its_words(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.root
-def test_a_queueing_discipline_the_kernel_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queueing_discipline_the_kernel_lacks_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to try")
     if shutil.which("tc") is None:
@@ -143,7 +143,7 @@ def test_a_queueing_discipline_the_kernel_lacks_is_told(monkeypatch: pytest.Monk
     assert finding.needed_for == "links with a rate"
 
 
-def test_a_program_that_does_not_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_does_not_run_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "thing"
     program.write_text("no program")
     program.chmod(0o755)
@@ -153,7 +153,7 @@ def test_a_program_that_does_not_run_is_told(tmp_path: Path, monkeypatch: pytest
     assert finding.remedy == "apt install thing"
 
 
-def test_a_dissector_of_another_version_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dissector_of_another_version_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tshark = tmp_path / "tshark"
     tshark.write_text("#!/bin/sh\necho TShark 4.0\n")
     tshark.chmod(0o755)

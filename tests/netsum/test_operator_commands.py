@@ -93,12 +93,12 @@ def netsum(controller: str, monkeypatch: pytest.MonkeyPatch) -> Netsum:
     def run(*words: str, script: str | None = None) -> Result:
         return CliRunner().invoke(app, words, input=script, prog_name="netsum")
 
-    for job in told(run("job", "list", "--json")):
+    for job in document(run("job", "list", "--json")):
         run("job", "delete", job["name"])
     return run
 
 
-def told(result: Result) -> Any:
+def document(result: Result) -> Any:
     """What a command said in JSON."""
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
@@ -113,10 +113,10 @@ def refused(result: Result, status: int = 1) -> str:
 
 
 def test_switches(netsum: Netsum) -> None:
-    (switch,) = told(netsum("switch", "list", "--json"))
+    (switch,) = document(netsum("switch", "list", "--json"))
     assert switch.keys() >= SWITCH_KEYS
     assert (switch["name"], switch["state"], switch["lanes"]) == ("loopback", "ready", 64)
-    assert told(netsum("switch", "show", "loopback", "--json"))["slots"] == 1024
+    assert document(netsum("switch", "show", "loopback", "--json"))["slots"] == 1024
     assert "1,024 of 1,024" in netsum("switch", "list").stdout
     assert "slots:" in netsum("switch", "show").stdout
     assert (
@@ -126,7 +126,7 @@ def test_switches(netsum: Netsum) -> None:
 
 
 def test_ports_of_a_switch(netsum: Netsum) -> None:
-    ports = told(netsum("switch", "ports", "--json"))
+    ports = document(netsum("switch", "ports", "--json"))
     assert [(port["number"], port["peer"], port["counts"]) for port in ports] == [
         (0, "worker0", {}),
         (1, "worker1", {}),
@@ -135,8 +135,8 @@ def test_ports_of_a_switch(netsum: Netsum) -> None:
 
 
 def test_counters_of_a_switch(netsum: Netsum) -> None:
-    told(netsum("job", "create", "one", "--world-size", "1", "--json"))
-    counters = told(netsum("switch", "counters", "--json"))
+    document(netsum("job", "create", "one", "--world-size", "1", "--json"))
+    counters = document(netsum("switch", "counters", "--json"))
     assert counters.keys() == {"switch", "jobs", "unadmitted"}
     assert counters["jobs"]["one"]["contributions"] == 0
     assert counters["unadmitted"].keys() >= {"contributions", "results", "stale", "malformed", "not_admitted"}
@@ -144,9 +144,9 @@ def test_counters_of_a_switch(netsum: Netsum) -> None:
 
 
 def test_the_events_of_a_job(netsum: Netsum) -> None:
-    told(netsum("job", "create", "past", "--world-size", "2", "--json"))
-    told(netsum("job", "delete", "past", "--json"))
-    first, *_, last = told(netsum("job", "events", "past", "--json"))
+    document(netsum("job", "create", "past", "--world-size", "2", "--json"))
+    document(netsum("job", "delete", "past", "--json"))
+    first, *_, last = document(netsum("job", "events", "past", "--json"))
     assert first.keys() == {"at", "job", "switch", "before", "event", "after", "reason"}
     assert (first["event"], first["reason"]) == ("create", "an operator created it")
     assert (last["before"], last["after"], last["reason"]) == (
@@ -160,24 +160,26 @@ def test_the_events_of_a_job(netsum: Netsum) -> None:
 
 
 def test_a_job_from_creation_to_end(netsum: Netsum) -> None:
-    made = told(netsum("job", "create", "train", "--world-size", "2", "--slots", "25%", "--json"))
+    made = document(netsum("job", "create", "train", "--world-size", "2", "--slots", "25%", "--json"))
     assert made.keys() == JOB_KEYS
     assert (made["state"], made["slot_count"], made["world_size"]) == ("gathering", 256, 2)
     assert [worker["state"] for worker in made["workers"]] == ["absent", "absent"]
     assert made["workers"][0].keys() == WORKER_KEYS
-    assert [job["name"] for job in told(netsum("job", "list", "--json"))] == ["train"]
+    assert [job["name"] for job in document(netsum("job", "list", "--json"))] == ["train"]
     assert "0 of 2" in netsum("job", "list").stdout
     shown = netsum("job", "show", "train").stdout
     assert "256, numbers 0 to 255" in shown
     assert "absent" in shown
     assert netsum("job", "delete", "train").stdout == "the job train has ended\n"
-    assert told(netsum("job", "list", "--json")) == []
-    ended = next(job for job in told(netsum("job", "list", "--ended", "--json")) if job["name"] == "train")
+    assert document(netsum("job", "list", "--json")) == []
+    ended = next(
+        job for job in document(netsum("job", "list", "--ended", "--json")) if job["name"] == "train"
+    )
     assert (ended["state"], ended["reason"]) == ("ended", "an operator deleted the job")
 
 
 def test_a_job_with_a_quorum(netsum: Netsum) -> None:
-    made = told(netsum("job", "create", "train", "--world-size", "8", "--quorum", "7", "--json"))
+    made = document(netsum("job", "create", "train", "--world-size", "8", "--quorum", "7", "--json"))
     assert made["quorum"] == 7
     assert "7 of 8 workers" in netsum("job", "show", "train").stdout
     wrong = netsum("job", "create", "other", "--world-size", "2", "--quorum", "3")
@@ -201,7 +203,9 @@ def test_a_job_with_a_quorum(netsum: Netsum) -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_told_in_a_sentence(netsum: Netsum, words: list[str], sentence: str) -> None:
+def test_impossible_requests_are_refused_with_the_reason(
+    netsum: Netsum, words: list[str], sentence: str
+) -> None:
     assert sentence in refused(netsum(*words))
 
 
@@ -229,28 +233,28 @@ def test_wrong_arguments_exit_with_2(netsum: Netsum, words: list[str], sentence:
 
 @pytest.mark.parametrize("name", ["[/red]", "[bold]x[/bold]", ":boom:", "[link=file:///etc]y"])
 def test_a_name_is_no_markup(netsum: Netsum, name: str) -> None:
-    told(netsum("job", "create", name, "--world-size", "1", "--json"))
+    document(netsum("job", "create", name, "--world-size", "1", "--json"))
     for words in (["job", "list"], ["job", "show", name], ["job", "watch", name, "--views", "1"]):
         done = netsum(*words)
         assert (done.exit_code, name in done.stdout) == (0, True), done.output
     assert name in netsum("switch", "counters").stdout.splitlines()[0]
     assert name in refused(netsum("job", "create", name, "--world-size", "1"))
     assert netsum("job", "delete", name).stdout == f"the job {name} has ended\n"
-    assert told(netsum("job", "create", name, "--world-size", "1", "--json"))["name"] == name
-    assert told(netsum("job", "delete", name, "--json")) == {"name": name, "state": "ended"}
+    assert document(netsum("job", "create", name, "--world-size", "1", "--json"))["name"] == name
+    assert document(netsum("job", "delete", name, "--json")) == {"name": name, "state": "ended"}
 
 
 def test_the_environment_names_a_testbed(netsum: Netsum, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NETSUM_TESTBED", "no-such-testbed")
-    assert told(netsum("job", "list", "--json")) == []  # NETSUM_CONTROLLER comes first.
+    assert document(netsum("job", "list", "--json")) == []  # NETSUM_CONTROLLER comes first.
     monkeypatch.delenv("NETSUM_CONTROLLER")
     assert "no testbed no-such-testbed is up" in refused(netsum("job", "list"))
 
 
 def test_a_full_switch(netsum: Netsum) -> None:
-    told(netsum("job", "create", "first", "--world-size", "1", "--slots", "1024", "--json"))
+    document(netsum("job", "create", "first", "--world-size", "1", "--slots", "1024", "--json"))
     assert "free" in refused(netsum("job", "create", "second", "--world-size", "1", "--slots", "64"))
-    queued = told(
+    queued = document(
         netsum(
             "job", "create", "second", "--world-size", "1", "--slots", "64", "--if-full", "queue", "--json"
         )
@@ -260,7 +264,7 @@ def test_a_full_switch(netsum: Netsum) -> None:
 
 
 def test_watching_a_job(netsum: Netsum) -> None:
-    told(netsum("job", "create", "train", "--world-size", "2", "--json"))
+    document(netsum("job", "create", "train", "--world-size", "2", "--json"))
     lines = netsum("job", "watch", "train", "--views", "2", "--interval", "0.1", "--json").stdout.splitlines()
     assert [json.loads(line)["state"] for line in lines] == ["gathering", "gathering"]
     picture = netsum("job", "watch", "train", "--views", "1").stdout
@@ -294,7 +298,7 @@ def test_a_job_shows_what_zeros_saved(netsum: Netsum, controller: str) -> None:
         shown = netsum("job", "show", name, "--json")
         if shown.exit_code and "there is no job named" in shown.output:
             return []  # The first worker that joins makes it.
-        workers: list[dict[str, Any]] = told(shown)["workers"]
+        workers: list[dict[str, Any]] = document(shown)["workers"]
         return workers
 
     def contribute(rank: int) -> None:
@@ -329,7 +333,7 @@ def test_a_job_shows_what_zeros_saved(netsum: Netsum, controller: str) -> None:
 
 
 def test_ctrl_c_ends_a_watch_and_leaves_the_job(netsum: Netsum) -> None:
-    told(netsum("job", "create", "train", "--world-size", "2", "--json"))
+    document(netsum("job", "create", "train", "--world-size", "2", "--json"))
     command = [sys.executable, "-c", "from netsum.cli import main; main()", "job", "watch", "train", "--json"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
@@ -339,7 +343,7 @@ def test_ctrl_c_ends_a_watch_and_leaves_the_job(netsum: Netsum) -> None:
         watch.send_signal(signal.SIGINT)
         _, said = watch.communicate(timeout=DEADLINE_S)
     assert (watch.returncode, "Traceback" in said) == (130, False)
-    assert told(netsum("job", "show", "train", "--json"))["state"] == "gathering"
+    assert document(netsum("job", "show", "train", "--json"))["state"] == "gathering"
 
 
 def test_allreduce_through_a_controller(netsum: Netsum) -> None:
@@ -355,7 +359,7 @@ def test_allreduce_through_a_controller(netsum: Netsum) -> None:
         "--job",
         "sums",
     ]
-    outcome = told(netsum("allreduce", *options, "--slots", "2%", "--json"))
+    outcome = document(netsum("allreduce", *options, "--slots", "2%", "--json"))
     assert outcome.keys() == {"correct", "job", "workers", "hosts", "slots", "lanes", "results", "switch"}
     assert (outcome["correct"], outcome["job"], outcome["workers"]) == (True, "sums", 2)
     assert (sorted(outcome["hosts"]), outcome["slots"], outcome["lanes"]) == (["worker0", "worker1"], 16, 64)
@@ -438,7 +442,7 @@ def test_a_stuck_slot_names_who_is_missing_and_the_end_of_the_job_ends_its_ranks
             assert "worker 0 waits for" in said
             assert "worker 1 has not contributed" in said
             assert "worker 1 has not contributed" in netsum("job", "watch", "stuck", "--views", "1").stdout
-            worker = told(netsum("job", "show", "stuck", "--json"))["workers"][0]
+            worker = document(netsum("job", "show", "stuck", "--json"))["workers"][0]
             assert worker["report"]["stuck"]["missing"] == [1]
         finally:
             netsum("job", "delete", "stuck")
@@ -469,11 +473,11 @@ def test_a_shell_leaves_the_switch_to_the_controller(netsum: Netsum) -> None:
     script = "entry = table_entry['l2_forward'](action='drop')\nentry.match['dst'] = '02:00:00:00:00:09'\nentry.insert()"
     sentence = refused(netsum("shell", script=script))
     assert sentence == "line 3 of the script: this session only reads; --election-id lets it write"
-    assert told(netsum("switch", "list", "--json"))[0]["state"] == "ready"
+    assert document(netsum("switch", "list", "--json"))[0]["state"] == "ready"
 
 
 @needs_shell
-def test_a_shell_script_that_fails_is_told_with_its_line(netsum: Netsum) -> None:
+def test_a_shell_script_that_fails_is_reported_with_its_line(netsum: Netsum) -> None:
     assert refused(netsum("shell", script="a = 1\nb = a / 0\n")) == "line 2 of the script: division by zero"
     assert "line 1 of the script: invalid syntax" in refused(netsum("shell", script="a b\n"))
 
@@ -497,5 +501,5 @@ def test_a_shell_with_wrong_arguments(netsum: Netsum) -> None:
     ],
 )
 def test_a_shell_that_cannot_be(netsum: Netsum, words: list[str], sentence: str) -> None:
-    address = told(netsum("switch", "show", "--json"))["address"]
+    address = document(netsum("switch", "show", "--json"))["address"]
     assert sentence in refused(netsum("shell", *(word.format(address=address) for word in words), script=""))

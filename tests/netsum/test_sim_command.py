@@ -65,8 +65,8 @@ def test_a_trace_has_a_column_for_no_goodput(tmp_path: Path) -> None:
 def test_memory_used_is_not_the_parents() -> None:
     child = [sys.executable, "-c", "from netsum_common.memory_used import most_bytes; print(most_bytes())"]
     parent = f"import subprocess; held = b'x' * 400_000_000; subprocess.run({child!r}, check=True)"
-    told = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True)
-    assert 1_000_000 < int(told.stdout) < 200_000_000
+    result = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True)
+    assert 1_000_000 < int(result.stdout) < 200_000_000
 
 
 def test_a_run_names_its_results_and_is_not_computed_twice(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_number_of_workers_that_does_not_work_is_refused(workers: int) -> None
         (["bench", "--workers", "few"], "--workers: expected whole numbers such as 4,8"),
     ],
 )
-def test_wrong_options_are_told_before_anything_is_run(
+def test_wrong_options_are_reported_before_anything_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

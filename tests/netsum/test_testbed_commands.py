@@ -65,8 +65,8 @@ def test_a_pulled_cable_is_seen(testbed: str) -> None:
         status = run("testbed", "status", testbed)
         assert status.returncode == 1
         assert "the link h2 to s1-p2 is down: `netsum testbed link h2 s1 up`" in status.stdout
-        told = json.loads(run("testbed", "status", testbed, "--json").stdout)
-        assert [link["up"] for link in told["links"]] == [True, False]
+        document = json.loads(run("testbed", "status", testbed, "--json").stdout)
+        assert [link["up"] for link in document["links"]] == [True, False]
         ports = json.loads(run("switch", "ports", "--json").stdout)
         assert [port["up"] for port in ports] == [True, False]
     finally:

@@ -33,7 +33,7 @@ def entries(folder: Path, entry: dict[str, Any]) -> str:
     return str(path)
 
 
-def test_wrong_files_are_told_before_anything_starts(tmp_path: Path) -> None:
+def test_wrong_files_are_reported_before_anything_starts(tmp_path: Path) -> None:
     program = str(PROGRAMS / "entities.json")
     for words, said in (
         (["--program", "none.json"], "cannot read the program none.json: No such file or directory"),

@@ -105,7 +105,7 @@ def test_members_are_the_same_at_every_worker_and_drawn_among_those_that_are_equ
 
 
 @pytest.mark.torch
-def test_a_slow_worker_delays_nobody_and_takes_the_same_steps() -> None:
+def test_a_slow_worker_delays_no_other_and_takes_the_same_steps() -> None:
     results, world = train(slowest=4.5, at=links(0.002))
     marks = world.timeline.marks
     assert marks[ROUNDS] == pytest.approx(ROUNDS * (STEP_S + 0.002))

@@ -176,7 +176,7 @@ def test_what_a_status_says_can_be_filtered_by(dissect: Dissect) -> None:
 
 
 @tshark_only
-def test_a_status_from_a_switch_above_tells_its_level(dissect: Dissect) -> None:
+def test_a_status_from_a_switch_above_shows_its_level(dissect: Dissect) -> None:
     level = 2
     datagram = status(header(KIND_STATUS, num_workers=4, flags=level << TREE_LEVEL_SHIFT))
     ((said, info, expert),) = dissect(

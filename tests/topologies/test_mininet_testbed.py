@@ -91,20 +91,20 @@ def ends(bed: MininetTestbed) -> Iterator[tuple[LinkSpec, str, str]]:
             yield link, end.node, interface
 
 
-def tell(bed: MininetTestbed, node: str, *command: str) -> Any:
+def inspect(bed: MininetTestbed, node: str, *command: str) -> Any:
     done = bed.net[node].run(" ".join(command))
     return json.loads(done)
 
 
 def test_host_commands_may_call_the_interface_eth0(bed: MininetTestbed) -> None:
     # As those of p4lang's tutorials do, with ip as with arp and route.
-    (neighbour,) = tell(bed, "h1", "ip", "-json", "neigh", "show", FAR)
+    (neighbour,) = inspect(bed, "h1", "ip", "-json", "neigh", "show", FAR)
     assert (neighbour["dev"], neighbour["lladdr"]) == ("h1-eth0", FAR_MAC)
 
 
 def test_rates_and_queues_hold_at_both_ends(bed: MininetTestbed) -> None:
     for link, node, interface in ends(bed):
-        found = tell(bed, node, "tc", "-json", "-s", "qdisc", "show", "dev", interface)
+        found = inspect(bed, node, "tc", "-json", "-s", "qdisc", "show", "dev", interface)
         shapers = {one["kind"]: one for one in found if one["kind"] in ("htb", "tbf", "pfifo", "netem")}
         if link.rate_bps is None:
             assert not shapers
@@ -127,7 +127,7 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
     for number in range(int(sys.argv[2])):
         wire.send(bytes.fromhex("02000000000102000000000288b5") + bytes(46))
         if number % 100 == 99:
-            time.sleep(0.001)  # the kernel holds 1,000 packets for a busy processor, and drops what comes after
+            time.sleep(0.001)  # the kernel holds 1,000 packets for a busy processor, and drops the rest
 """
 
 
@@ -149,7 +149,7 @@ def test_a_link_loses_its_share_each_way(
 
 def test_interfaces_carry_packets_as_they_are_on_a_wire(bed: MininetTestbed) -> None:
     for _, node, interface in ends(bed):
-        (found,) = tell(bed, node, "ip", "-json", "link", "show", interface)
+        (found,) = inspect(bed, node, "ip", "-json", "link", "show", interface)
         assert (found["mtu"], found["operstate"]) == (MTU, "UP")
         said = bed.net[node].run(f"ethtool -k {interface}")
         for feature in (

@@ -195,7 +195,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("changes", "said"), WRONG)
-def test_what_is_wrong_is_told(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_reported(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
     path = write(tmp_path, **changes)
     with pytest.raises(TopologyError) as caught:
         load_topology(path)
@@ -228,7 +228,7 @@ def test_what_a_switch_of_the_tutorials_has(tmp_path: Path) -> None:
     assert switch.cpu_port == 510
 
 
-def test_what_is_not_json_is_told_with_its_line(tmp_path: Path) -> None:
+def test_what_is_not_json_is_reported_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "net.json"
     path.write_text('{\n  "hosts": {},\n  "links": [1 2]\n}\n')
     with pytest.raises(TopologyError, match=r"net\.json, line 3, column 15: Expecting ',' delimiter"):
@@ -243,7 +243,7 @@ def test_what_is_not_json_is_told_with_its_line(tmp_path: Path) -> None:
         load_topology(str(path))
 
 
-def test_a_topology_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_topology_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(
         TopologyError, match=r"no topology 'ring': expected dumbbell, leaf-spine-4, .* or a file's path"
     ):

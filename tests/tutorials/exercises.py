@@ -75,7 +75,7 @@ def checkout() -> Path | None:
 
 
 def missing() -> str | None:
-    """Return why the exercises cannot be compiled, as a sentence, or None."""
+    """Return why the exercises cannot be compiled, or None."""
     found = checkout()
     if found is None:
         return f"{VARIABLE} does not name a checkout of https://github.com/p4lang/tutorials"

@@ -36,7 +36,7 @@ FAIR_ROUNDS: Final = 64
 
 @compiled
 def all_done(world: Record) -> bool:
-    """Whether every worker that lives has all its results, or the error that it must have.
+    """Whether every living worker has all its results, or the error that it must have.
 
     A worker that hears of a mismatch repeats it a few times. If the network loses all of that, the others end at their
     deadline.

@@ -18,7 +18,7 @@ from sim.explore.engine.world import ALIVE, AT_DONE, AT_FAILURE, AT_LIFE, NOTHIN
 
 @compiled
 def check_names(world: Record) -> Integer:
-    """Check what each worker that lives and is not done knows after its PROBEs have been answered.
+    """Check what each living worker that is not done knows after its PROBEs have been answered.
 
     Its error is made of the last STATUS about its oldest chunk (`host_agent.protocol.outcome`): it must say that the dead
     have not contributed, and that it has itself, and the switch must have answered.

@@ -1,7 +1,7 @@
 """A worker core to and from the bytes of a state.
 
 What only times things is left out: it has no effect but on when a timer fires and a chunk becomes suspect, and both are
-choices here. What is left of time is whether a timer is armed. Sequence numbers are compared only, and their differences
+choices here. All that remains of time is whether a timer is armed. Sequence numbers are compared only, and their differences
 only with the packet threshold; they are renumbered so that order and differences up to the threshold stay. Every field
 of the core's records is listed, so that a new one cannot be forgotten.
 """
@@ -338,7 +338,7 @@ def _put(state: Record, at: Integer, value: Integer) -> bool:
 
 @compiled
 def _rank(world: Record, core: Record, slots: Record) -> None:
-    """Order the transmissions of chunks in flight, and renumber all sequence numbers that are looked at again."""
+    """Order the transmissions of chunks in flight, and renumber all sequence numbers that are read again."""
     ranks = carray(pointer(world.new_last), (16,), np.int64)
     values = carray(pointer(world.values), (64,), np.int64)
     canon = carray(pointer(world.canon), (64,), np.int64)

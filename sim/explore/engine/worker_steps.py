@@ -92,7 +92,7 @@ def after_worker(world: Record, host: Integer, owner: Integer, sent: Integer) ->
 
 @compiled
 def _relabel(world: Record, place: Integer, label: Integer) -> Integer:
-    """Give the packet at a place another label; returns the place of the next one that has not been looked at."""
+    """Give the packet at a place another label; returns the place of the next one that has not been examined."""
     entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
     entry = np.int64(entries[place])
     copies = entry & 255

@@ -24,7 +24,7 @@ from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_addre
 from sim.network.engine.records import NEVER, PS_PER_NS, WORKER
 
 CONTINUES, NEEDS_PYTHON, SAMPLED = range(3)
-"""Whether a worker has a pass that is done, or has failed: then its collectives, which are Python's, are to be looked at.
+"""Whether a worker has a pass that is done, or has failed: then its collectives, which are Python's, are to be examined.
 `SAMPLED`: it has accepted as many RESULTs as `sample_at` says."""
 
 LAST_NS: Final = NEVER // PS_PER_NS
@@ -103,7 +103,7 @@ def on_timer(world: Record, number: Integer) -> Integer:
 def drive(world: Record, number: Integer) -> Integer:
     """Send the packets of a worker's core that are due, and set its timer.
 
-    Returns `NEEDS_PYTHON` before that if a pass is done or the core has failed; when Python has looked at it, it calls this
+    Returns `NEEDS_PYTHON` before that if a pass is done or the core has failed; when Python has examined it, it calls this
     again.
     """
     worker = carray(pointer(world.workers), (number + 1,), WORKER)[number]

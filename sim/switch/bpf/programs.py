@@ -112,12 +112,12 @@ def write_programs(program: ir.Program, cpu_port: int, marks: list[str] | None =
     return Programs(unit, carried, section)
 
 
-def _looked_at(
+def _bytes_read(
     program: ir.Program, state: ir.ParseState, whole: Collection[str], behind: int, *, skipped: bool = False
 ) -> int:
-    """Return the most bytes that are looked at from a state on, of which `behind` after its operations.
+    """Return the most bytes that are read from a state on, of which `behind` after its operations.
 
-    `whole`: headers that are not looked at here, if nothing that is comes after them, or with `skipped` in any case.
+    `whole`: headers that are not read here, if nothing that is comes after them, or with `skipped` in any case.
     """
     looks = [p.offset + p.width for p in ir.parts((state.ops, state.key)) if isinstance(p, ir.Lookahead)]
     here = max([behind, *((bits + 7) // 8 for bits in looks)])
@@ -137,7 +137,7 @@ def _looked_at(
 
 
 def _most_parsed(program: ir.Program, whole: Collection[str] = (), *, skipped: bool = False) -> int:
-    """Return the most bytes that the parser looks at, of a parser without loops; else plenty. Arguments as `_looked_at`."""
+    """Return the most bytes that the parser looks at, of a parser without loops; else plenty. Arguments as `_bytes_read`."""
     known: dict[str | None, int] = {None: 0}
 
     def most(name: str, active: frozenset[str]) -> int:
@@ -149,7 +149,7 @@ def _most_parsed(program: ir.Program, whole: Collection[str] = (), *, skipped: b
                 (most(t.next_state, active | {name}) if t.next_state else 0 for t in state.transitions),
                 default=0,
             )
-            known[name] = min(_looked_at(program, state, whole, then, skipped=skipped), 1 << 12)
+            known[name] = min(_bytes_read(program, state, whole, then, skipped=skipped), 1 << 12)
         return known[name]
 
     return most(program.init_state, frozenset()) if program.init_state else 0
@@ -171,7 +171,7 @@ def _states_behind(program: ir.Program, whole: Collection[str]) -> dict[str, int
     return {
         name: size
         for name, state in program.parse_states.items()
-        if (name in behind or extracts(state)) and (size := _looked_at(program, state, whole, 0))
+        if (name in behind or extracts(state)) and (size := _bytes_read(program, state, whole, 0))
     }
 
 
@@ -187,7 +187,7 @@ def _carried(program: ir.Program) -> Carried:
     hidden = sorted(h for h in seen if not program.headers[h].metadata and h not in program.deparser)
     for header in hidden:
         places.append((state.headers[header], state.shape(header).size))
-    # What comes last in a packet and egress does not look at is payload to it.
+    # The last headers of a packet, if egress does not read them, are payload to it.
     last = max((n for n, h in enumerate(program.deparser) if h in seen), default=-1)
     carried = Carried(tuple(places), program.deparser[: last + 1])
     if carried.bytes > _MOST_CARRIED:

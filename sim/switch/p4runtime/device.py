@@ -28,7 +28,7 @@ from sim.switch.ports.chassis import Chassis
 
 UPDATES_PER_TURN = 64  # Updates of a batch after which packets may pass.
 
-TICK_S = 0.05  # How often time-outs of digests and table entries are looked at.
+TICK_S = 0.05  # How often time-outs of digests and table entries are checked.
 
 WAITING_NOTICES = 4096
 """Batches of packets and digests that may wait for controllers; further ones are dropped."""
@@ -81,7 +81,7 @@ class Device:
         self._notices.start()
 
     def stop(self) -> None:
-        """Stop telling."""
+        """Stop notifying controllers."""
         self._stopping.set()
         self._notices.join(STOP_TIMEOUT_S)
 

@@ -1,7 +1,7 @@
 """Which table entries no packet has hit for some time.
 
-The switch keeps no time of the last hit; it counts hits. So the counts are looked at again and again, and an entry was
-hit when its count has changed: times are as exact as the looks are frequent.
+The switch keeps no time of the last hit; it counts hits. So the counts are read periodically, and an entry was
+hit when its count has changed: times are as exact as the period is short.
 """
 
 from collections.abc import Callable

@@ -98,7 +98,7 @@ class Tables:
         self._direct.write(message, table, entry)
 
     def delete(self, message: Any) -> None:
-        """Remove an entry. Nothing but its key and priority is looked at."""
+        """Remove an entry. Nothing but its key and priority is read."""
         table = self.table(message)
         if message.is_default_action:
             raise invalid(

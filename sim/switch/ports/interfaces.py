@@ -224,7 +224,7 @@ class InterfacePorts(PortDriver):
 def _map_ring(opened: socket.socket, request: bytes) -> mmap.mmap:
     """Make the ring of a socket and map it.
 
-    The mapping lives as long as arrays on it do, and is not closed.
+    The mapping exists as long as arrays on it do, and is not closed.
     """
     opened.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V2)
     opened.setsockopt(_SOL_PACKET, _VNET_HDR, 1)

@@ -83,7 +83,7 @@ class Bmv2Target(Programmed):
         return out + self.send([])
 
     def _sentinel(self, port: int, mac: int, where: Iterable[int], out: list[Packet]) -> None:
-        """Send a sentinel and collect what comes out until it has come wherever it must."""
+        """Send a sentinel and collect all packets that leave until it has left at every port."""
         self._sequence += 1
         mark = struct.pack("!HI", SENTINEL_TYPE, self._sequence)
         self._switch.send(port, mac.to_bytes(6, "big") + bytes(6) + mark + bytes(42))

@@ -136,7 +136,7 @@ class Job:
         self.target.tear_down(self.job_id, self.entries())
 
     def pool_index(self, chunk: int) -> int:
-        """Tell the pool index of a chunk, relative to the slot range."""
+        """Return the pool index of a chunk, relative to the slot range."""
         return chunk % self.slot_count * 2 + chunk // self.slot_count % 2
 
     def header(self, kind: int, worker_id: int, chunk: int, **fields: object) -> Netsum:
@@ -189,7 +189,7 @@ class Job:
         return [self.status(worker.worker_id, chunk, seen, **fields) for worker in self.workers]
 
     def expect(self, packets: Sequence[Packet] | Packet, expected: Sequence[Packet] | Packet = ()) -> None:
-        """Put packets in and check that what comes out is, bit for bit, what is expected."""
+        """Put packets in and check that the output is, bit for bit, the expected one."""
         sent = [packets] if isinstance(packets, tuple) else list(packets)
         wanted = [expected] if isinstance(expected, tuple) and expected else list(expected)
         wrong = difference(self.target.send(sent), wanted)

@@ -47,7 +47,7 @@ EXECUTE = re.compile(r"( *)(?:([\w.]+) = )?(\w+)\.execute\(([\w.]+)\);")
 
 
 def width(name: str) -> int:
-    """Tell how many bits a register of this type has."""
+    """Return how many bits a register of this type has."""
     return 64 if name in PAIRS else int(re.findall(r"\d+", name)[0])
 
 

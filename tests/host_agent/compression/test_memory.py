@@ -243,7 +243,7 @@ def test_another_rank_of_powersgd_holds_from_the_next_step_on(rank: int) -> None
         ("top-k", {"division": {"block": 8}}, {"division": {"block": 4}}, "block is 8 at rank 0 and 4 at rank 2"),
     ],
 )  # fmt: skip
-def test_workers_whose_settings_differ_are_told_which_before_the_first_step(
+def test_workers_whose_settings_differ_get_an_error_that_names_them_before_the_first_step(
     name: str, options: dict[str, Any], other: dict[str, Any], differs: str
 ) -> None:
     def made(rank: int) -> Reducer:

@@ -44,7 +44,7 @@ def train(
 ) -> Any:
     """Train a linear model on one worker's rows; return its strategy, which has the model."""
     torch.set_num_threads(1)
-    # Every worker begins with another model, which the strategy must put right.
+    # Every worker begins with another model, which the strategy must correct.
     model = linear_model(seed=worker + 1)
     optimizer = torch.optim.SGD(model.parameters(), rate, momentum=momentum)
     inputs, targets = rows(worker, count)

@@ -83,7 +83,7 @@ def _refused(rank: int, world: int) -> list[str]:
     service = _service(rank, world)
     model = tasks.linear_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    told = []
+    refusals = []
     # Another order than that of the process group.
     seat = netsum.join(
         service, job="refused", rank=(rank + 1) % world, world_size=world, timeout_s=DEADLINE_S
@@ -92,9 +92,9 @@ def _refused(rank: int, world: int) -> list[str]:
         for options in ({"rounds": 0}, {"rounds": 1, "scaler": object()}, {"rounds": 1}):
             with pytest.raises(MisuseError) as refusal:
                 netsum.strategy("backup", model, optimizer, communicator=comm, **options)
-            told.append(str(refusal.value))
+            refusals.append(str(refusal.value))
         dist.barrier()
-    return told
+    return refusals
 
 
 def test_what_is_refused(gloo_ranks: Ranks) -> None:

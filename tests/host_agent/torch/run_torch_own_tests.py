@@ -79,8 +79,8 @@ def _rank(rank: int, backend: str, wanted: list[str], folder: str) -> None:
         os.makedirs(f"{folder}/test_dir", exist_ok=True)
         outcome = _run(Tests, name, rank, folder)
         meeting.set(f"{name}/{rank}", outcome)
-        told = [meeting.get(f"{name}/{each}").decode() for each in range(WORLD)]
-        worst = next((each for each in told if each.startswith("failed")), max(told))
+        results = [meeting.get(f"{name}/{each}").decode() for each in range(WORLD)]
+        worst = next((each for each in results if each.startswith("failed")), max(results))
         if rank == 0:
             outcomes[worst.partition(":")[0]].append(name)
             print(f"{name}: {worst}", flush=True)

@@ -85,7 +85,7 @@ def test_callbacks_run_when_it_completes() -> None:
     assert chained.wait().tolist() == [2, 2]
 
 
-def test_a_callback_that_waits_keeps_nobody_from_what_it_waits_for() -> None:
+def test_a_callback_that_waits_does_not_delay_what_it_waits_for() -> None:
     parts: list[Future[Any]] = [Future() for _ in range(4)]
     works = [NetsumWork(f"number {each}", [torch.ones(1)], [part]) for each, part in enumerate(parts)]
     inner = [work.get_future() for work in works[2:]]

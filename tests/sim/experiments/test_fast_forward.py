@@ -191,7 +191,7 @@ def test_a_straggler_is_waited_for_between_periods(programs: dict[int, str]) -> 
 def test_a_wrong_sum_behind_what_is_left_out_is_found(
     programs: dict[int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums of all packets that are run are compared, those after a jump too; of what is left out none is computed."""
+    """Sums of all packets that are run are compared, those after a jump too; none of those left out is computed."""
     sizes: list[int] = []
 
     def wrong_later(parts: Any, lanes: int) -> Any:

@@ -58,7 +58,7 @@ REASONS: dict[str, dict[str, str]] = {
         "failure_seen": TROUBLE,
         "timer_ps": "follows from the core's deadlines",
         "passes_seen": "is the loop's own; Python attends before a period begins",
-        "sample_at": "is when the state is looked at",
+        "sample_at": "is when the state is sampled",
         "busy_total_ps": "is counted",
     },
 }

@@ -133,8 +133,8 @@ def test_a_fault_of_trees_is_found_and_its_schedule_names_the_switches(
     assert expected == violation
     assert violates(faulty, made, violation)
     assert not violates(faulty_system(None, scenario, PROGRAM), made, violation)
-    told, drawn = (draw(events, scenario.shape, "title", "ending") for draw in (text, svg))
-    assert "→ switch 1: CONTRIBUTE" in told
+    written, drawn = (draw(events, scenario.shape, "title", "ending") for draw in (text, svg))
+    assert "→ switch 1: CONTRIBUTE" in written
     assert all(f">{name}</text>" in drawn for name in ("root", "switch 1", "switch 2", "worker 0"))
     assert len(pcap(events, scenario.shape)) > 24
     with pytest.raises(CommandError, match="tree"):

@@ -16,8 +16,8 @@ class Client:
     """A controller and the messages that it received."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
-        self.controller = Controller(self.told.append)
+        self.answers: list[Any] = []
+        self.controller = Controller(self.answers.append)
 
     def ask(
         self,
@@ -36,10 +36,12 @@ class Client:
 
     def last(self) -> tuple[int, tuple[int, int] | None]:
         """The last notification: (code, election id)."""
-        told = self.told[-1].arbitration
-        assert told.device_id == DEVICE
-        election_id = (told.election_id.high, told.election_id.low) if told.HasField("election_id") else None
-        return told.status.code, election_id
+        answer = self.answers[-1].arbitration
+        assert answer.device_id == DEVICE
+        election_id = (
+            (answer.election_id.high, answer.election_id.low) if answer.HasField("election_id") else None
+        )
+        return answer.status.code, election_id
 
 
 @pytest.fixture
@@ -60,16 +62,16 @@ def test_first_controller_is_primary(arbiter: Arbiter) -> None:
     arbiter.check_writer("", (0, 5))
 
 
-def test_lower_id_is_backup_and_only_it_is_told(arbiter: Arbiter) -> None:
+def test_lower_id_is_backup_and_only_it_is_notified(arbiter: Arbiter) -> None:
     one, two = Client(), Client()
     one.ask(arbiter, 5)
     two.ask(arbiter, 4)
     assert two.last() == (code_pb2.ALREADY_EXISTS, (0, 5))
-    assert len(one.told) == 1
+    assert len(one.answers) == 1
     refused(Code.PERMISSION_DENIED, arbiter.check_writer, "", (0, 4))
 
 
-def test_higher_id_takes_over_and_all_are_told(arbiter: Arbiter) -> None:
+def test_higher_id_takes_over_and_all_are_notified(arbiter: Arbiter) -> None:
     one, two = Client(), Client()
     one.ask(arbiter, 5)
     two.ask(arbiter, 0, high=1)
@@ -87,12 +89,12 @@ def test_when_the_primary_leaves_the_next_takes_over(arbiter: Arbiter) -> None:
     arbiter.check_writer("", (0, 5))
 
 
-def test_when_a_backup_leaves_nobody_is_told(arbiter: Arbiter) -> None:
+def test_when_a_backup_leaves_no_controller_is_notified(arbiter: Arbiter) -> None:
     one, two = Client(), Client()
     one.ask(arbiter, 5)
     two.ask(arbiter, 4)
     arbiter.leave(two.controller)
-    assert len(one.told) == 1
+    assert len(one.answers) == 1
 
 
 def test_a_primary_can_step_back(arbiter: Arbiter) -> None:
@@ -104,7 +106,7 @@ def test_a_primary_can_step_back(arbiter: Arbiter) -> None:
     assert two.last() == (code_pb2.OK, (0, 4))
 
 
-def test_a_primary_that_raises_its_id_tells_the_others(arbiter: Arbiter) -> None:
+def test_when_a_primary_raises_its_id_the_others_are_notified(arbiter: Arbiter) -> None:
     one, two = Client(), Client()
     one.ask(arbiter, 5)
     two.ask(arbiter, 4)
@@ -148,7 +150,7 @@ def test_roles_are_apart(arbiter: Arbiter) -> None:
     one.ask(arbiter, 5)
     two.ask(arbiter, 5, role="sdn")
     assert two.last() == (code_pb2.OK, (0, 5))
-    assert two.told[-1].arbitration.role.name == "sdn"
+    assert two.answers[-1].arbitration.role.name == "sdn"
     assert arbiter.primaries() == [one.controller, two.controller]
     arbiter.check_writer("sdn", (0, 5))
     refused(Code.PERMISSION_DENIED, arbiter.check_writer, "other", (0, 5))
@@ -171,6 +173,6 @@ def test_too_many_controllers_are_refused(arbiter: Arbiter) -> None:
     assert clients[-1].last() == (code_pb2.OK, (0, 99))
 
 
-def test_nobody_connected_may_write_without_an_election_id_as_on_bmv2(arbiter: Arbiter) -> None:
+def test_without_a_connection_a_client_may_write_without_an_election_id_as_on_bmv2(arbiter: Arbiter) -> None:
     arbiter.check_writer("", None)
     refused(Code.PERMISSION_DENIED, arbiter.check_writer, "", (0, 1))

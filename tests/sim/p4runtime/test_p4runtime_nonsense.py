@@ -239,16 +239,16 @@ def test_a_controller_that_does_not_listen_does_not_stop_the_switch(bench: Bench
     requests: queue.Queue[Any] = queue.Queue()
     requests.put(request)
     deaf = bench.stub.StreamChannel(iter(requests.get, None))
-    told = bench.client.get_stream_packet("arbitration", timeout=DEADLINE_S)
-    while told.arbitration.election_id.low != 99:
-        told = bench.client.get_stream_packet("arbitration", timeout=DEADLINE_S)
+    notice = bench.client.get_stream_packet("arbitration", timeout=DEADLINE_S)
+    while notice.arbitration.election_id.low != 99:
+        notice = bench.client.get_stream_packet("arbitration", timeout=DEADLINE_S)
     packets = Packets.of([(1, probe(TO_CPU, payload=b"x" * 1400))] * 100)
     for _ in range(100):
         assert len(bench.chassis.inject(packets)) == 100
     assert bench.read(bench.entry("lpm_table")) == []
     requests.put(None)
     deaf.cancel()
-    while told.arbitration.election_id.low != 10:
-        told = bench.client.get_stream_packet("arbitration", timeout=DEADLINE_S)
+    while notice.arbitration.election_id.low != 10:
+        notice = bench.client.get_stream_packet("arbitration", timeout=DEADLINE_S)
     bench.write(p4runtime_pb2.Update.INSERT, bench.entry("lpm_table", {}, ("forward", 3)))
     assert bench.one(TABLES)[0] == 3

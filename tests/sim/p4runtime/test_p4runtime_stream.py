@@ -78,8 +78,12 @@ class Stream:
 def test_primary_and_backup_over_grpc(bench: Bench) -> None:
     one = Stream(bench.stub)
     one.arbitrate(5)
-    told = one.next("arbitration")
-    assert (told.status.code, told.election_id.low, told.device_id) == (code_pb2.ALREADY_EXISTS, 10, DEVICE)
+    notice = one.next("arbitration")
+    assert (notice.status.code, notice.election_id.low, notice.device_id) == (
+        code_pb2.ALREADY_EXISTS,
+        10,
+        DEVICE,
+    )
     two = Stream(bench.stub)
     two.arbitrate(20)
     assert two.next("arbitration").status.code == code_pb2.OK
@@ -103,8 +107,8 @@ def test_a_broken_connection_ends_the_rank_too(bench: Bench) -> None:
         assert one.next("arbitration").status.code == code_pb2.OK
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
-        told = bench.client.get_stream_packet("arbitration", timeout=DEADLINE_S)
-        if told.arbitration.status.code == code_pb2.OK:
+        notice = bench.client.get_stream_packet("arbitration", timeout=DEADLINE_S)
+        if notice.arbitration.status.code == code_pb2.OK:
             break
     bench.write(INSERT, bench.entry("lpm_table", {}, ("forward", 3)))
 
@@ -129,13 +133,13 @@ def test_moving_to_another_device_ends_the_stream(bench: Bench) -> None:
 def test_roles_have_primaries_of_their_own(bench: Bench) -> None:
     one = Stream(bench.stub)
     one.arbitrate(1, role="ops")
-    told = one.next("arbitration")
-    assert (told.status.code, told.role.name) == (code_pb2.OK, "ops")
+    notice = one.next("arbitration")
+    assert (notice.status.code, notice.role.name) == (code_pb2.OK, "ops")
     request = bench.request((INSERT, bench.entry("lpm_table", {}, ("forward", 3))))
     request.role, request.election_id.low = "ops", 1
     bench.stub.Write(request, timeout=DEADLINE_S)
     assert bench.one(TABLES)[0] == 3
-    request.role = "nobody"
+    request.role = "unknown"
     with pytest.raises(grpc.RpcError) as caught:
         bench.stub.Write(request, timeout=DEADLINE_S)
     assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
@@ -296,7 +300,7 @@ def idle_for(bench: Bench, d: int) -> int:
     return int(read.time_since_last_hit.elapsed_ns)
 
 
-def test_idle_entries_are_told_and_hits_put_it_off(clock: SimpleNamespace, bench: Bench) -> None:
+def test_idle_entries_are_reported_and_hits_put_it_off(clock: SimpleNamespace, bench: Bench) -> None:
     idle = bench.entry("idle_table", {1: 7}, ("forward", 4), idle_timeout_ns=300 * MS, metadata=b"who")
     lasting = bench.entry("idle_table", {1: 8}, ("forward", 4))
     bench.write(INSERT, idle, lasting)
@@ -307,8 +311,8 @@ def test_idle_entries_are_told_and_hits_put_it_off(clock: SimpleNamespace, bench
     clock.now_ns += 249 * MS
     assert bench.client.get_stream_packet("idle_timeout_notification", timeout=0.1) is None
     clock.now_ns += 51 * MS
-    told = bench.client.get_stream_packet("idle_timeout_notification", timeout=DEADLINE_S)
-    (entry,) = told.idle_timeout_notification.table_entry
+    notice = bench.client.get_stream_packet("idle_timeout_notification", timeout=DEADLINE_S)
+    (entry,) = notice.idle_timeout_notification.table_entry
     assert (entry.table_id, entry.match, entry.idle_timeout_ns, entry.metadata) == (
         idle.table_id,
         idle.match,

@@ -65,7 +65,7 @@ def _enter(namespace: int) -> None:
 
 
 def send_all(end: socket.socket, frames: Iterable[bytes]) -> None:
-    """Send many frames, at a pace that a busy processor keeps up with: it holds 1,000, and drops what comes after."""
+    """Send many frames, at a pace that a busy processor keeps up with: it holds 1,000, and drops the rest."""
     for number, frame in enumerate(frames, 1):
         end.send(frame)
         if number % 100 == 0:

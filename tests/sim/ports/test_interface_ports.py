@@ -47,10 +47,10 @@ def test_frames_come_in_and_go_out_as_they_are(cables: Cables) -> None:
     with InterfacePorts(PORTS) as ports, end_of("h1") as one, end_of("h2") as two:
         assert ports.names == {1: "s1", 2: "s2"}
         before_ns = time.time_ns()
-        one.send(HEADER + b"to nobody in particular")
+        one.send(HEADER + b"to no known station")
         two.send(HEADER + bytes(1486))
         assert sorted(frames_of(ports, 2)) == [
-            (1, HEADER + b"to nobody in particular"),
+            (1, HEADER + b"to no known station"),
             (2, HEADER + bytes(1486)),
         ]
         assert before_ns <= ports.times[0] <= time.time_ns()

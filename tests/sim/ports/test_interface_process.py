@@ -35,10 +35,10 @@ def cables() -> Iterator[Cables]:
 
 def await_status(switch: SwitchProcess, path: Path, done: Callable[[Any], bool]) -> Any:
     deadline = time.monotonic() + DEADLINE_S
-    while not done(told := switch.status(path)):
-        assert time.monotonic() < deadline, told
+    while not done(shown := switch.status(path)):
+        assert time.monotonic() < deadline, shown
         time.sleep(0.02)
-    return told
+    return shown
 
 
 def frame(number: int) -> bytes:
@@ -57,13 +57,13 @@ def test_packets_counters_captures_and_links_that_come_and_go(
     with end_of("h1") as one, end_of("h2") as two:
         send_all(one, map(frame, range(300)))
         assert [one.recv(200) for _ in range(300)] == [frame(number) for number in range(300)]
-        told = switch.status(status)
-        assert (told["device_id"], told["p4runtime"]) == (3, server)
-        first, second = told["ports"]["1"], told["ports"]["2"]
+        shown = switch.status(status)
+        assert (shown["device_id"], shown["p4runtime"]) == (3, server)
+        first, second = shown["ports"]["1"], shown["ports"]["2"]
         assert (first["name"], first["up"], first["received"], first["sent"]) == ("s1", True, 300, 300)
         assert (second["name"], second["received"], second["sent"]) == ("s2", 0, 0)
-        assert told["unforwarded"] == {"no_program": 0, "no_such_port": 0}
-        assert told["program"]["dropped_looping"] == 0
+        assert shown["unforwarded"] == {"no_program": 0, "no_such_port": 0}
+        assert shown["program"]["dropped_looping"] == 0
 
         cables.ip("link", "set", "s1", "down")
         assert not switch.status(status)["ports"]["1"]["up"]
@@ -76,7 +76,7 @@ def test_packets_counters_captures_and_links_that_come_and_go(
             pass
 
         cables.ip("link", "delete", "s2")
-        await_status(switch, status, lambda told: not told["ports"]["2"]["up"])
+        await_status(switch, status, lambda shown: not shown["ports"]["2"]["up"])
     cables.add(2)
     with end_of("h2") as two:
         # The switch looks for the new interface a few times a second.
@@ -116,7 +116,7 @@ def test_at_the_end_the_socket_goes_and_the_counts_stay(cables: Cables, start: S
     with end_of("h1") as one:
         for number in range(20):
             one.send(frame(number))
-    await_status(switch, status, lambda told: told["ports"]["1"]["sent"] == 20)
+    await_status(switch, status, lambda shown: shown["ports"]["1"]["sent"] == 20)
     assert switch.stop()[0] == 0
     assert not status.exists()
     assert json.loads((tmp_path / "end.json").read_text())["ports"]["1"]["received"] == 20

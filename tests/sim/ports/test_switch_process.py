@@ -66,8 +66,8 @@ def exchange(start: Start, tmp_path: Path, seed: int, count: int = 1500) -> tupl
     def hear_all(sent: int) -> None:
         """Receive until the switch is done with what was sent."""
         deadline = time.monotonic() + DEADLINE_S
-        while (told := switch.status(status)["ports"]["0"])["received"] < sent or len(back) < told["sent"]:
-            assert time.monotonic() < deadline, (told, len(back))
+        while (port := switch.status(status)["ports"]["0"])["received"] < sent or len(back) < port["sent"]:
+            assert time.monotonic() < deadline, (port, len(back))
             hear()
 
     def hear() -> None:

@@ -249,7 +249,7 @@ def test_datagrams_beyond_the_receive_buffer_are_counted_as_overrun() -> None:
         for number in range(sent):
             one.sendto(b"x" * 1000, ports.addresses[0])
             if number % 500 == 0:
-                time.sleep(0.001)  # a busy processor holds 1,000 for its sockets, and drops what comes after
+                time.sleep(0.001)  # a busy processor holds 1,000 for its sockets, and drops the rest
         got = 0
         while count := ports.receive(20):
             got += count

@@ -56,7 +56,7 @@ def programs_at(*interfaces: str) -> list[int]:
 
 
 def is_loaded(program: int) -> bool:
-    """Tell whether the kernel has a program."""
+    """Return whether the kernel has a program."""
     try:
         os.close(syscall._bpf(_PROGRAM_BY_ID, struct.pack("=I", program), "look for a program"))
     except syscall.BpfError as error:
@@ -94,24 +94,24 @@ def test_packets_counters_and_interfaces_that_come_and_go(
     with end_of("h1") as one:
         send_all(one, map(frame, range(300)))
         assert [one.recv(200) for _ in range(300)] == [frame(number) for number in range(300)]
-    told = switch.status(status)["ports"]
-    assert (told["1"]["mode"], told["1"]["up"], told["1"]["received"], told["1"]["sent"]) == (
+    shown = switch.status(status)["ports"]
+    assert (shown["1"]["mode"], shown["1"]["up"], shown["1"]["received"], shown["1"]["sent"]) == (
         "native",
         True,
         300,
         300,
     )
-    assert (told["2"]["received"], told["2"]["sent"]) == (0, 0)
+    assert (shown["2"]["received"], shown["2"]["sent"]) == (0, 0)
     cables.ip("link", "set", "s1", "down")
     assert not switch.status(status)["ports"]["1"]["up"]
     cables.up("s1")
     exchange("h1", 1)
     cables.ip("link", "delete", "s2")
-    await_status(switch, status, lambda told: not told["ports"]["2"]["up"])
+    await_status(switch, status, lambda shown: not shown["ports"]["2"]["up"])
     cables.add(2)
     take_redirects("h2")
-    told = await_status(switch, status, lambda told: told["ports"]["2"]["up"])
-    assert told["ports"]["2"]["mode"] == "native"
+    shown = await_status(switch, status, lambda shown: shown["ports"]["2"]["up"])
+    assert shown["ports"]["2"]["mode"] == "native"
     exchange("h2", 2)
 
 
@@ -155,7 +155,7 @@ def refusal(*arguments: object, before: Sequence[str] = ()) -> str:
     return line
 
 
-def test_what_is_missing_is_said_in_a_sentence(cables: Cables) -> None:
+def test_what_is_missing_is_named_in_the_error(cables: Cables) -> None:
     nowhere = refusal("--engine", "xdp", "--interface", "1@nowhere")
     assert "switch port 1 could not open interface nowhere: there is none" in nowhere
     assert "give each port as --interface PORT@NAME" in refusal("--engine", "xdp")
@@ -166,7 +166,7 @@ def test_what_is_missing_is_said_in_a_sentence(cables: Cables) -> None:
 
 
 def test_a_kernel_without_type_information(cables: Cables, start: Start) -> None:
-    """Its own (/sys/kernel/btf) is not needed; one that takes none from programs is refused in a sentence, nothing stays."""
+    """Its own (/sys/kernel/btf) is not needed; one that takes none from programs is refused with an error, nothing stays."""
     hide = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /sys/kernel/btf && exec "$@"', "sh"]
     program = compiled_program(64)
     locks = ["--json", program.json, "--p4info", program.p4info]  # The echo program has none, so no types.

@@ -96,7 +96,7 @@ def test_headers_behind_a_large_one() -> None:
         kernel.close()
 
 
-def test_a_full_map_is_said_in_a_sentence() -> None:
+def test_a_full_map_is_reported_as_an_error() -> None:
     full = syscall.Map("small", syscall.HASH, 4, 4, 1)
     try:
         full.update(b"one.", b"....")

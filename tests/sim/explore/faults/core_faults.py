@@ -56,7 +56,7 @@ CORE_FAULTS: Final = (
     ),
     Fault(
         "index-not-compared",
-        "the pool index of a RESULT is not looked at",
+        "the pool index of a RESULT is not checked",
         (SUMS,),
         None,
         "",

@@ -82,7 +82,7 @@ def _first_packets_chunk(program: Program) -> None:
     primitive["parameters"][1] = {"type": "field", "value": ["netsum", "chunk"]}
 
 
-def _nobody_seen(program: Program) -> None:
+def _no_worker_seen(program: Program) -> None:
     primitive = program.primitive(program.action("assign status.seen"), "assign status.seen")
     primitive["parameters"][1] = constant(0)
 
@@ -217,7 +217,9 @@ PROGRAM_FAULTS: Final = (
         (SUMS,),
         _first_packets_chunk,
     ),
-    Fault("status-sees-none", "a STATUS says that no worker has contributed", (ONE_SUM, DEATH), _nobody_seen),
+    Fault(
+        "status-sees-none", "a STATUS says that no worker has contributed", (ONE_SUM, DEATH), _no_worker_seen
+    ),
     Fault("one-version", "both pool versions of a slot are one", (SUMS,), _one_version),
     Fault("unsigned-age", "chunk numbers are compared without regard to their wrap", (WRAP,), _unsigned_age),
     Fault(
