@@ -1,4 +1,4 @@
-// netsum for v1model targets (BMv2, the embedded engine). Compile with -D LANES=64 or -D LANES=256.
+// netsum for v1model targets (BMv2, the embedded engine). Compile with -D LANES=64, 256 or 1024.
 
 #include <core.p4>
 #include <v1model.p4>

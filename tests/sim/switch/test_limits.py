@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sim.switch import Packets, Switch, load_program
+from tests.dataplane.dataplane.target import program_files
 from tests.sim.switch.minimal import document, field, hexstr, op, write
 from tests.sim.switch.scenarios import PROGRAMS
 
@@ -131,3 +133,11 @@ def test_loop_in_an_action_ends(tmp_path: Path) -> None:
     switch = Switch(load_program(path), tmp_path)
     assert len(switch.inject(Packets.of([(0, b"a")]), 0)) == 0
     assert switch.statistics["dropped_looping"] == 1
+
+
+@pytest.mark.parametrize(("compiled", "held"), [(512, 0xFFFF), (100, 100)])
+def test_a_program_that_asks_learns_that_packets_may_grow(compiled: int, held: int) -> None:
+    program, name = load_program(program_files(64)[0]), "NetsumIngress.slot.packet_growth"
+    tables = program.ingress.tables | {name: replace(program.tables[name], default_params=(compiled,))}
+    switch = Switch(replace(program, ingress=replace(program.ingress, tables=tables)))
+    assert switch.table_default(name) == ("NetsumIngress.slot.limit", (held,))
