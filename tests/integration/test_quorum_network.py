@@ -30,7 +30,7 @@ TOFINO = translate.LANES
 def integers(elements: int, dtype: str) -> Any:
     def part(worker: int, number: int) -> Array:
         chance = np.random.default_rng([worker, number, elements])
-        limit = 1 << (28 if dtype == "int32" else 58)
+        limit = 1 << (26 if dtype == "int32" else 58)  # The sum of 32 fits.
         return chance.integers(-limit, limit, elements, dtype=dtype)
 
     return part
