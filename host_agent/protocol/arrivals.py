@@ -30,7 +30,6 @@ from host_agent.protocol.records import (
     DUE_NO,
     FAILURE_MISMATCH,
     FAILURE_NONE,
-    GROWTH_BYTES,
     NEVER,
     PASS_RING,
     PROBE_NUMBERS,
@@ -302,7 +301,7 @@ def _on_status(
         core.probe_before = core.probe_sequence[probe]
     else:  # One that comes unasked says that the RESULT has no room in a packet without lanes.
         asked = number != EXPONENT_ALL_ZERO and number <= PROBE_NUMBERS
-        if full and not asked and core.lanes * LANE_BYTES > GROWTH_BYTES:
+        if full and not asked:
             core.gives_room = 1
         # Lanes that a switch below the root lacks must get past it. Once is enough.
         if not full or min(level + 1, core.levels - 1) > core.reach or slot.room != 0:

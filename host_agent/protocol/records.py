@@ -149,10 +149,6 @@ SLOT: Final = _record(
 CONTRIBUTES_NOTHING: Final = 0
 CONTRIBUTES_DATA: Final = 1
 
-GROWTH_BYTES: Final = 512
-"""What a packet can grow by inside every switch; BMv2's limit. Whether a switch lets it grow by more, a worker learns from
-the first RESULT that has no room."""
-
 PASS: Final = _record(
     "op",
     "fingerprint",

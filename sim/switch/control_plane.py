@@ -19,6 +19,9 @@ from sim.switch.replication import Replica, Replication
 from sim.switch.saved_state import Digest
 from sim.switch.table_memory import TableMemory
 
+GROWTH_TABLE, BMV2_GROWTH_BYTES = ".packet_growth", 512
+"""How the name of a table ends whose default action has the bytes by which packets may grow, as compiled for BMv2."""
+
 
 class ControlPlane(ABC):
     """What a program's tables and externs hold, and the requests that read and change it.
@@ -29,6 +32,7 @@ class ControlPlane(ABC):
     """
 
     changes: ClassVar[int] = 0
+    growth_bytes: ClassVar[int] = 0xFFFF  # By how much packets may grow.
 
     def __init__(self, program: ir.Program, context: Context) -> None:
         self.program = program
@@ -40,6 +44,9 @@ class ControlPlane(ABC):
             t.name: TableMemory(program, t, self._profiles.get(t.profile or ""))
             for t in program.tables.values()
         }
+        for name, memory in self._tables.items():
+            if name.endswith(GROWTH_TABLE) and memory.table.default_params == (BMV2_GROWTH_BYTES,):
+                memory.set_default(memory.default.action, (self.growth_bytes,))
         self._version = 0
         self._dirty = True
 

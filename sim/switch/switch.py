@@ -25,8 +25,6 @@ __all__ = ["Digest", "Switch", "SwitchState"]
 # through ingress, or one replica through egress); what is beyond is dropped and counted as `dropped_looping`.
 PASSES_LIMIT = 256
 STEPS_LIMIT = 16384
-GROWTH_TABLE, BMV2_GROWTH_BYTES = ".packet_growth", 512
-"""How the name of a table ends whose default action has the bytes by which packets may grow, as compiled for BMv2."""
 _identities = itertools.count()
 _STATISTICS = CONTEXT[CONTEXT.index("dropped_ingress") :]
 
@@ -71,9 +69,6 @@ class Switch(ControlPlane):
         self._set("random", (seed * 0x9E3779B97F4A7C15 + 1) & (1 << 63) - 1 or 1)
         self._set("passes_limit", PASSES_LIMIT)
         self._set("steps_limit", STEPS_LIMIT)
-        for name, table in program.tables.items():
-            if name.endswith(GROWTH_TABLE) and table.default_params == (BMV2_GROWTH_BYTES,):
-                self.table_set_default(name, program.actions[table.actions[0]].name, (0xFFFF,))
 
     def _set(self, name: str, value: int) -> None:
         self._words[self._context.words[name]] = value

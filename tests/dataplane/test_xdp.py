@@ -59,7 +59,7 @@ class Both:
     """The embedded engine and the kernel, with the same entries."""
 
     has_trees = quorums_have_lanes = cuts_copies = sees_where_frames_end = True
-    room = 512
+    room = XdpSwitch.growth_bytes
     shortest_frame = 14
 
     def __init__(self, lanes: int) -> None:

@@ -47,6 +47,8 @@ class XdpSwitch(ControlPlane):
     Raises BpfError if the kernel does, or there is no right to BPF.
     """
 
+    growth_bytes = 128  # Drivers leave some 200 bytes in front of a packet, and often none behind.
+
     def __init__(
         self,
         program: ir.Program,
