@@ -91,8 +91,10 @@ def learn_exponent(payload: Record, block: int, wire_exponent: int) -> None:
 @compiled
 def own_exponent(payload: Record, block: int, lane_count: int) -> Integer:
     """Return the wire exponent of this worker's block."""
-    if payload.own != 0 and _found_before(payload, block) != NOT_SEARCHED:
-        return _found_before(payload, block)
+    if payload.own != 0:
+        found = _found_before(payload, block)
+        if found != NOT_SEARCHED:
+            return found
     return find_exponent(payload.exponent, payload, block, lane_count)
 
 

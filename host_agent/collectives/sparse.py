@@ -40,9 +40,7 @@ AUTO_LEAST_BYTES: Final = 1 << 20
 LOCAL_LEAST_BYTES: Final = 1 << 23
 """From this size on arrays are searched by default: two round trips more are then a small part of the time. The second one is
 for packets that no Ethernet carries: worker and switch are on one machine."""
-LEAST_GROWTH: Final = (
-    512  # Bytes by which BMv2 lets packets grow. Of blocks with more, zeros may have been sent.
-)
+BMV2_GROWTH_BYTES: Final = 512  # Longer blocks that only others have may have travelled as zeros.
 ETHERNET_LANES: Final = 256
 MOST_BITMAP_PACKETS: Final = 8
 SLICE_BYTES: Final = 1 << 20
@@ -148,7 +146,7 @@ class BlockSparse:
         """Return what packets and lanes did not travel, in UDP payload, less the bitmaps'."""
         lane_bytes = LANE_BYTES * self._admission.lanes
         left_out = self._blocks - self._union_blocks - self._bitmap_packets
-        absent = self._union_blocks - self._own_blocks if lane_bytes <= LEAST_GROWTH else 0
+        absent = self._union_blocks - self._own_blocks if lane_bytes <= BMV2_GROWTH_BYTES else 0
         return 2 * left_out * (HEADER_BYTES + lane_bytes) + absent * lane_bytes
 
     def _search_slice(self) -> bool:

@@ -21,7 +21,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
     }
 
     // By how much a packet may leave larger than it came. BMv2 aborts beyond 512 bytes, over recirculation too. The embedded
-    // engine has no such limit, and says so in the default action.
+    // engine and the kernel's switch put limits of their own into the default action.
     table packet_growth {
         actions = { limit; }
         default_action = limit(512);

@@ -104,7 +104,7 @@ class System:
             tokens[owner] = admission.token
             tasks = []
             for at, round_ in enumerate(scenario.rounds):
-                task = make_task(round_, at, self.lanes, number, epoch, worker, scenario.workers)
+                task = make_task(round_, at, number, epoch, worker, scenario.workers)
                 record = task.work.lay_out(self.lanes, slots, cuts_copies=1)
                 record["payload"]["target"] = targets.ctypes.data + (owner * words + at * w.ELEMENTS) * 4
                 record["payload"]["exponents"] = exponents.ctypes.data + (owner * rounds + at) * 2

@@ -69,9 +69,7 @@ def _value(kind: str, number: int, job: int, epoch: int, worker: int) -> npt.NDA
     return rng.integers(1 << 16, 1 << 24, ELEMENTS).astype(np.int32)
 
 
-def make_task(
-    round_: BlockPass, number: int, lanes: int, job: int, epoch: int, worker: int, workers: int
-) -> Task:
+def make_task(round_: BlockPass, number: int, job: int, epoch: int, worker: int, workers: int) -> Task:
     """Return a worker's part of a round."""
     values = [_value(round_.kind, number, job, epoch, each) for each in range(workers)]
     codec, op = _CODECS[round_.kind]
