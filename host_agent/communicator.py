@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy.typing as npt
 
 from host_agent.activity import Activity, activity_of
-from host_agent.boundary import Position
 from host_agent.claims import claim
 from host_agent.codecs import bitmap
 from host_agent.codecs.accumulator import Accumulator
 from host_agent.codecs.packed import Bits
 from host_agent.codecs.table import load_all
 from host_agent.collectives import (
-    Collective,
+    AllGatherRequest,
+    AllReduceRequest,
+    BarrierRequest,
+    BroadcastRequest,
     Offer,
     OnOverflow,
     Op,
-    plan_all_gather,
-    plan_allreduce,
-    plan_barrier,
-    plan_broadcast,
-    plan_quorum_allreduce,
-    plan_reduce_scatter,
+    ReduceScatterRequest,
+    Request,
+    RoundRequest,
 )
 from host_agent.collectives.allreduce import Rounding
 from host_agent.collectives.collective import check_root
-from host_agent.collectives.exact import Exact, plan_exact_allreduce
-from host_agent.collectives.rows import Rows, plan_allreduce_rows
+from host_agent.collectives.exact import Exact, ExactRequest
+from host_agent.collectives.rows import AllReduceRowsRequest, Rows
 from host_agent.collectives.shards import refuse_quorum
 from host_agent.collectives.sparse import Sparse
 from host_agent.compilation_news import news
-from host_agent.durations import Sample
+from host_agent.control import Control
 from host_agent.errors import MisuseError, UsedAdmissionError
 from host_agent.lifecycle import Lifecycle
 from host_agent.progress import Progress
@@ -51,12 +48,19 @@ from host_agent.transport.udp import UdpLink
 from host_agent.wire import Admission
 from netsum_common.closing import Closing
 
-if TYPE_CHECKING:  # It needs PyTorch.
-    from host_agent.compression import Compression
-
+T = TypeVar("T")
 Array = npt.NDArray[Any]
 _PLAIN = ("raise", "auto", "full", "nearest", 0)
-"""What `on_overflow`, `sparse`, `bits`, `rounding` and `seed` are unless the caller says otherwise."""
+"""Defaults of `on_overflow`, `sparse`, `bits`, `rounding` and `seed`."""
+
+
+class ArrayCompression(Protocol):
+    """Lossy reductions of arrays over a communicator: `netsum.Compression`, which needs PyTorch."""
+
+    def allreduce(
+        self, communicator: Communicator, array: npt.ArrayLike, op: Literal["sum", "mean"], label: str
+    ) -> Array:
+        """Return the reduced array, the same at all workers."""
 
 
 class Communicator(Closing):
@@ -101,7 +105,6 @@ class Communicator(Closing):
     ) -> None:
         if not 0.001 <= timeout_s <= 1e6:
             raise MisuseError(f"timeout_s must be between 0.001 and 1,000,000 seconds, got {timeout_s}")
-        self.admission = admission
         core = WorkerCore(admission, int(timeout_s * 1e9))
         self._link = link_to(core, bind)
         try:
@@ -112,8 +115,14 @@ class Communicator(Closing):
         # Compiles, or loads what was compiled, now rather than while the others wait for the first collective.
         _load(core, self._link)
         self._progress = Progress(core, self._link)
+        self.control = Control(self._progress, admission)  # For the seat and for process groups.
         self._order = threading.Lock()  # held while a collective gets its place in the order
         self._sequence = 0
+
+    @property
+    def admission(self) -> Admission:
+        """The admission of the next collective's epoch."""
+        return self.control.admission
 
     @property
     def worker_id(self) -> int:
@@ -122,12 +131,12 @@ class Communicator(Closing):
 
     @property
     def num_workers(self) -> int:
-        """How many workers the job has."""
+        """Number of the job's workers."""
         return self.admission.world_size
 
     @property
     def lifecycle(self) -> Lifecycle:
-        """Where it stands, and what it failed with."""
+        """Lifecycle state and, if failed, the error."""
         return self._progress.lifecycle
 
     @property
@@ -136,18 +145,18 @@ class Communicator(Closing):
         return self._link.address
 
     @property
-    def trouble(self) -> str:
-        """What the system has reported about the way to the switch since it was last idle; empty if nothing."""
+    def path_errors(self) -> str:
+        """Socket errors since the link was last idle; empty if there are none."""
         return self._link.trouble()
 
     @property
     def stats(self) -> Statistics:
-        """What the collective that was done last cost."""
+        """Statistics of the last collective."""
         return self._progress.last
 
     @property
     def total_stats(self) -> Statistics:
-        """What all collectives so far cost together: a snapshot; the difference of two is what came in between."""
+        """Cumulative statistics; subtract two snapshots for an interval."""
         return replace(self._progress.total)
 
     def allreduce(
@@ -161,7 +170,7 @@ class Communicator(Closing):
         bits: Bits = "full",
         rounding: Rounding = "nearest",
         seed: int = 0,
-        compression: Compression | None = None,
+        compression: ArrayCompression | None = None,
         exact: Exact = False,
         label: str = "",
     ) -> Array:
@@ -236,9 +245,8 @@ class Communicator(Closing):
                 return reduced
             out[...] = reduced
             return out
-        planned = _plan_of(exact, label, array, op, out, on_overflow, sparse, bits, rounding, seed)
-        result: Array = self._run(*planned)
-        return result
+        request = AllReduceRequest(array, op, out, on_overflow, sparse, bits, rounding, seed)
+        return self._run(_exact_or_not(request, exact), label)
 
     def allreduce_async(
         self,
@@ -263,9 +271,8 @@ class Communicator(Closing):
         if root is not None:
             refuse_quorum(self.admission, "a reduction to one rank")
             check_root(root, self.admission.world_size, "allreduce_async")
-        self._progress.start_thread()
-        planned = _plan_of(exact, label, array, op, out, on_overflow, sparse, bits, rounding, seed)
-        return self._submit(*planned, *(() if root is None or exact else (0, root)))
+        request = AllReduceRequest(array, op, out, on_overflow, sparse, bits, rounding, seed, root=root)
+        return self._begin(_exact_or_not(request, exact), label)
 
     def reduce_scatter(
         self,
@@ -302,8 +309,7 @@ class Communicator(Closing):
         PeerError, UnsupportedTypeError, SumOverflowError
             As for `allreduce`.
         """
-        result: Array = self._run(plan_reduce_scatter, label, array, op, out, on_overflow, sparse)
-        return result
+        return self._run(ReduceScatterRequest(array, op, out, on_overflow, sparse), label)
 
     def reduce_scatter_async(
         self,
@@ -316,8 +322,7 @@ class Communicator(Closing):
         label: str = "",
     ) -> Future[Array]:
         """Begin a `reduce_scatter` and return a future of its result."""
-        self._progress.start_thread()
-        return self._submit(plan_reduce_scatter, label, array, op, out, on_overflow, sparse)
+        return self._begin(ReduceScatterRequest(array, op, out, on_overflow, sparse), label)
 
     def all_gather(self, array: npt.ArrayLike, *, out: Array | None = None, label: str = "") -> Array:
         """Return the arrays of all workers, bit for bit, in the order of their ranks.
@@ -338,15 +343,13 @@ class Communicator(Closing):
         PeerError, UnsupportedTypeError, ArrayError
             As for `allreduce`; `out` does not fit.
         """
-        result: Array = self._run(plan_all_gather, label, array, out)
-        return result
+        return self._run(AllGatherRequest(array, out), label)
 
     def all_gather_async(
         self, array: npt.ArrayLike, *, out: Array | None = None, label: str = ""
     ) -> Future[Array]:
         """Begin an `all_gather` and return a future of its result."""
-        self._progress.start_thread()
-        return self._submit(plan_all_gather, label, array, out)
+        return self._begin(AllGatherRequest(array, out), label)
 
     def allreduce_rows(
         self,
@@ -384,8 +387,7 @@ class Communicator(Closing):
         PeerError, UnsupportedTypeError, SumOverflowError
             As for `allreduce`.
         """
-        result: Rows = self._run(plan_allreduce_rows, label, rows, row_count, op, on_overflow)
-        return result
+        return self._run(AllReduceRowsRequest(rows, row_count, op, on_overflow), label)
 
     def allreduce_rows_async(
         self,
@@ -397,8 +399,7 @@ class Communicator(Closing):
         label: str = "",
     ) -> Future[Rows]:
         """Begin an `allreduce_rows` and return a future of its result."""
-        self._progress.start_thread()
-        return self._submit(plan_allreduce_rows, label, rows, row_count, op, on_overflow)
+        return self._begin(AllReduceRowsRequest(rows, row_count, op, on_overflow), label)
 
     def begin_round(
         self, shape: tuple[int, ...], dtype: npt.DTypeLike, op: Op = "mean", *, label: str = ""
@@ -430,9 +431,8 @@ class Communicator(Closing):
         UnsupportedTypeError
             As for `allreduce`.
         """
-        self._progress.start_thread()
         offer = Offer(shape, dtype)
-        return Round(offer, self._submit(plan_quorum_allreduce, label, offer, op), self._progress.look)
+        return Round(offer, self._begin(RoundRequest(offer, op), label), self._progress.look)
 
     def rounds(
         self,
@@ -483,15 +483,13 @@ class Communicator(Closing):
         PeerError, UnsupportedTypeError
             As for `allreduce`.
         """
-        result: Array = self._run(plan_broadcast, label, array, root, out)
-        return result
+        return self._run(BroadcastRequest(array, root, out), label)
 
     def broadcast_async(
         self, array: npt.ArrayLike, root: int, *, out: Array | None = None, label: str = ""
     ) -> Future[Array]:
         """Begin a `broadcast` and return a future of its result."""
-        self._progress.start_thread()
-        return self._submit(plan_broadcast, label, array, root, out)
+        return self._begin(BroadcastRequest(array, root, out), label)
 
     def barrier(self, *, label: str = "") -> None:
         """Return when all workers have called it.
@@ -506,92 +504,34 @@ class Communicator(Closing):
         PeerError
             As for `allreduce`.
         """
-        self._run(plan_barrier, label)
+        self._run(BarrierRequest(), label)
 
     def barrier_async(self, *, label: str = "") -> Future[None]:
         """Begin a `barrier` and return a future that is done when all workers have."""
-        self._progress.start_thread()
-        return self._submit(plan_barrier, label)
-
-    def driven_by_caller(self) -> AbstractContextManager[None]:
-        """Let the caller's thread progress what it begins in a ``with`` block, where it calls `drive`.
-
-        For a caller that waits at once, which the change to another thread and back costs more than a small
-        collective. Has no effect if a collective is under way. What is not done at the end of the block, the other
-        thread progresses.
-        """
-        return self._progress.driven_by_caller()
-
-    def drive(self, future: Future[Any]) -> None:
-        """Return when a future is done, or at once where not the caller's thread makes it progress."""
-        self._progress.drive(future)
+        return self._begin(BarrierRequest(), label)
 
     def activity(self) -> Activity:
-        """Return what it has done so far and what it waits for, in the middle of a collective too; from any thread."""
+        """Return counters and the chunk that is waited for, also in the middle of a collective; from any thread."""
         return activity_of(self._progress.core)
-
-    def durations(self) -> Sample | None:
-        """Return how long collectives took since the last call, for the controller; None if there were none."""
-        return self._progress.durations.take()
-
-    def on_boundary(self, reached: Callable[[Position], None]) -> None:
-        """Call back, from the thread that ends a collective, when all collectives before a hold's limit have ended."""
-        self._progress.boundary.on_reached = reached
-
-    def hold(self, until: int | None, missing: tuple[int, ...] = ()) -> Position:
-        """Begin no collective from number `until` on, so that the job can move to other slots.
-
-        Parameters
-        ----------
-        until : int, optional
-            None: begin no further one.
-        missing : tuple of int
-            The ranks that the move waits for, which the error names if a collective waits beyond its deadline.
-
-        Returns
-        -------
-        Position
-            How many collectives have begun and ended.
-        """
-        return self._progress.hold(until, missing)
-
-    def release(self) -> None:
-        """Continue in the present epoch after a `hold`."""
-        self._progress.release()
-
-    def note_restart(self, reason: str) -> None:
-        """Keep why the job has another epoch by now: errors of collectives that fail in this one say it."""
-        self._progress.restarted = reason
-
-    def move(self, admission: Admission) -> bool:
-        """Let the next collective be the first of another epoch of the job.
-
-        All workers must have ended the same collectives, those before the limit of their `hold`.
-
-        Returns
-        -------
-        bool
-            Whether it does; False if this worker has not ended exactly those collectives, or has failed.
-        """
-        if not self._progress.move(admission):
-            return False
-        claim(admission)
-        self.admission = admission
-        return True
 
     def close(self) -> None:
         """Close the socket. Collectives that are not done fail with `ClosedCommunicatorError`."""
         self._progress.close()
 
-    def _run(self, plan: Callable[..., Collective], label: str, *arguments: Any) -> Any:
-        """Submit as `_submit` does, and return the result."""
+    def _run(self, request: Request[T], label: str) -> T:
+        """Submit a request, and return its result."""
         with self._progress.driven_by_caller():
-            return self._progress.wait(self._submit(plan, label, *arguments))
+            return self._progress.wait(self._submit(request, label))
 
-    def _submit(self, plan: Callable[..., Collective], label: str, *arguments: Any) -> Future[Any]:
-        """Submit what `plan` makes of the arguments for its place in the order."""
+    def _begin(self, request: Request[T], label: str) -> Future[T]:
+        """Submit a request, which a thread of its own progresses."""
+        self._progress.start_thread()
+        return self._submit(request, label)
+
+    def _submit(self, request: Request[T], label: str) -> Future[T]:
+        """Give a request its place in the order."""
         with self._order:
-            collective = plan(self.admission, self._sequence, *arguments)
+            collective = request.plan(self.admission, self._sequence)
             if label:
                 collective.agree_on(label, self._sequence)
             future = self._progress.submit(collective)
@@ -611,17 +551,13 @@ def compile_ahead() -> None:
     link.close()
 
 
-def _plan_of(
-    exact: Exact, label: str, array: Any, op: Op, out: Array | None, *choices: Any
-) -> tuple[Any, ...]:
-    """Return what `_submit` takes for an all-reduce, exact or not."""
+def _exact_or_not(request: AllReduceRequest, exact: Exact) -> Request[Array]:
+    """Return the request of an all-reduce, exact or not."""
     if exact is False:
-        if isinstance(array, Accumulator):
-            raise MisuseError("what an Accumulator holds is reduced exactly: pass exact=True")
-        return plan_allreduce, label, array, op, out, *choices
-    if choices not in (_PLAIN, ("raise", "never", *_PLAIN[2:])):
+        return request
+    if request.approximation not in (_PLAIN, ("raise", "never", *_PLAIN[2:])):
         raise MisuseError("exact=True does not go with on_overflow, sparse, bits, rounding and seed")
-    return plan_exact_allreduce, label, array, op, out, exact
+    return ExactRequest(request.array, request.op, request.out, exact)
 
 
 def _load(core: WorkerCore, link: Link) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from host_agent.boundary import Boundary, Position
 from host_agent.collectives import Collective
@@ -25,6 +25,8 @@ from host_agent.schedule import Outcome, Schedule
 from host_agent.statistics import Statistics
 from host_agent.transport.link import Link
 from host_agent.wire import Admission
+
+T = TypeVar("T")
 
 _WAITING_SLICE_S: Final = 0.1
 """How long the caller's thread may be away from Python, where Ctrl-C is noticed."""
@@ -54,7 +56,7 @@ class Progress:
         """Where the communicator stands."""
         return self.lifecycle.state
 
-    def submit(self, collective: Collective) -> Future[Any]:
+    def submit(self, collective: Collective[T]) -> Future[T]:
         """Queue a collective; its future is resolved by whichever thread drives.
 
         Raises BrokenCommunicatorError, ClosedCommunicatorError if nothing can be run any more.
@@ -95,7 +97,7 @@ class Progress:
             if self.state is not State.CLOSED:
                 self._link.wake()
 
-    def wait(self, future: Future[Any]) -> Any:
+    def wait(self, future: Future[T]) -> T:
         """Return the future's result, driving the collectives if no thread does.
 
         Raises MisuseError if called from a callback of a future, which would wait for itself.

@@ -27,7 +27,7 @@ _OF_THE_CORE = tuple(name for name in COUNTERS if name not in ("chunks", "retran
 class Outcome:
     """How a collective ended: with a result (None for a barrier) or an error."""
 
-    collective: Collective
+    collective: Collective[Any]
     statistics: Statistics
     result: npt.NDArray[Any] | None
     error: Exception | None
@@ -43,7 +43,7 @@ class Outcome:
 class _Running:
     """A collective that the core works on."""
 
-    def __init__(self, collective: Collective, now_ns: int) -> None:
+    def __init__(self, collective: Collective[Any], now_ns: int) -> None:
         self.collective = collective
         self.exhausted = False  # all its passes were begun
         self.busy = False  # it has more to compute before it waits
@@ -130,7 +130,7 @@ class Schedule:
         self._core = core
         self.boundary = boundary or Boundary()
         self._in_slices = in_slices
-        self._waiting: deque[Collective] = deque()
+        self._waiting: deque[Collective[Any]] = deque()
         self._running: deque[_Running] = deque()
         self._counted = core.counters()  # when a collective ended last
         # What the collectives failed with that ended because the core failed; set by `take_ended`.
@@ -153,7 +153,7 @@ class Schedule:
         """Continue with another core: that of the next epoch. No collective is under way."""
         self._core = core
 
-    def add(self, collective: Collective) -> None:
+    def add(self, collective: Collective[Any]) -> None:
         """Put a collective at the end. Callable from any thread."""
         self._waiting.append(collective)
 

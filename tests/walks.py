@@ -128,7 +128,7 @@ def packet(passed: Passed) -> None:
     """Reduce an array of one packet on a simulated star of two hosts."""
     import numpy as np
 
-    from host_agent.collectives import Collective, plan_allreduce
+    from host_agent.collectives import AllReduceRequest, Collective
     from host_agent.wire import Admission
     from netsum.programs import compiled_program
     from sim.network.engine import loop
@@ -151,8 +151,8 @@ def packet(passed: Passed) -> None:
     hosts = [nodes[host.name] for host in shape.hosts]
     sums = np.zeros((RANKS, 64), np.float32)
 
-    def plan(worker: int, admission: Admission, sequence: int) -> Collective:
-        return plan_allreduce(admission, sequence, np.ones(64, np.float32), "sum", sums[worker], "raise")
+    def plan(worker: int, admission: Admission, sequence: int) -> Collective[Any]:
+        return AllReduceRequest(np.ones(64, np.float32), "sum", sums[worker]).plan(admission, sequence)
 
     job = programmed.create_job("walk", network.endpoints(hosts, nodes[place.name]), 1)
     network.add_job(job, hosts, nodes[place.name], lambda worker: [partial(plan, worker)])

@@ -1,21 +1,22 @@
-"""Collectives as iterators of passes over arrays; `Communicator` submits them, `Schedule` begins their passes."""
+"""Collectives as iterators of passes over arrays; `Communicator` submits requests, `Schedule` begins their passes."""
 
-from host_agent.collectives.allreduce import plan_allreduce
-from host_agent.collectives.broadcast import plan_barrier, plan_broadcast
-from host_agent.collectives.collective import Collective, OnOverflow, Op
-from host_agent.collectives.quorum import Offer, Reduced, plan_quorum_allreduce
-from host_agent.collectives.shards import plan_all_gather, plan_reduce_scatter
+from host_agent.collectives.allreduce import AllReduceRequest
+from host_agent.collectives.broadcast import BarrierRequest, BroadcastRequest
+from host_agent.collectives.collective import Collective, OnOverflow, Op, Request
+from host_agent.collectives.quorum import Offer, Reduced, RoundRequest
+from host_agent.collectives.shards import AllGatherRequest, ReduceScatterRequest
 
 __all__ = [
+    "AllGatherRequest",
+    "AllReduceRequest",
+    "BarrierRequest",
+    "BroadcastRequest",
     "Collective",
     "Offer",
     "OnOverflow",
     "Op",
+    "ReduceScatterRequest",
     "Reduced",
-    "plan_all_gather",
-    "plan_allreduce",
-    "plan_barrier",
-    "plan_broadcast",
-    "plan_quorum_allreduce",
-    "plan_reduce_scatter",
+    "Request",
+    "RoundRequest",
 ]

@@ -1,5 +1,7 @@
 """The root's array at every worker, and the barrier."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,50 +16,62 @@ from host_agent.wire import Admission, describe_dtype, fingerprint
 from host_agent.wire.constants import OP_BOR, OP_SUM
 
 
-def plan_barrier(admission: Admission, sequence: int) -> Collective:
-    """Plan a collective that is done when all workers have begun it."""
-    mark = fingerprint(kind="barrier", sequence=sequence)
-    return Collective(
-        f"barrier number {sequence}", 0, iter((Pass(NOTHING, OP_SUM, mark),)), lambda statistics: None
-    )
+@dataclass(frozen=True)
+class BarrierRequest:
+    """A collective that is done when all workers have begun it."""
+
+    def plan(self, admission: Admission, sequence: int) -> Collective[None]:
+        """Plan the barrier; see `Request.plan`."""
+        mark = fingerprint(kind="barrier", sequence=sequence)
+        return Collective(
+            f"barrier number {sequence}", 0, iter((Pass(NOTHING, OP_SUM, mark),)), lambda statistics: None
+        )
 
 
-def plan_broadcast(
-    admission: Admission, sequence: int, array: npt.ArrayLike, root: int, out: Array | None
-) -> Collective:
-    """Plan the distribution of the root's array; the arguments are those of `Communicator.broadcast`."""
-    values = np.asarray(array)
-    check_plain(values, "broadcast")
-    check_root(root, admission.world_size, "broadcast")
-    dtype = values.dtype.newbyteorder("=")
-    mark = fingerprint(
-        kind="broadcast",
-        dtype=describe_dtype(dtype),
-        count=values.size,
-        root=int(root),
-        sequence=sequence,
-    )
-    target, deliver = flat_target(values, dtype, out, may_be_source=True)
-    words = target.view(np.uint32) if values.nbytes % 4 == 0 else np.zeros(values.nbytes // 4 + 1, np.uint32)
-    source = words
-    contributes, spare = CONTRIBUTES_NOTHING, NO_BLOCKS
-    if admission.rank == root:
-        source = _padded_words(flat_source(values, dtype))
-        contributes, spare = CONTRIBUTES_DATA, ALL_BLOCKS
-    if values.nbytes == 0:
-        only = Pass(NOTHING, OP_BOR, mark)
-    else:
-        only = Pass(WORDS, OP_BOR, mark, source, words, contributes=contributes, spare=spare)
+@dataclass(frozen=True, eq=False)
+class BroadcastRequest:
+    """The distribution of the root's array; the fields are the arguments of `Communicator.broadcast`."""
 
-    def finish(statistics: Statistics) -> Array:
-        if admission.rank == root and not np.may_share_memory(source, words):
-            words[:] = source  # The switch may have left it out of what it sent back.
-        if not np.may_share_memory(target, words):
-            target.view(np.uint8)[:] = words.view(np.uint8)[: values.nbytes]
-        return deliver()
+    array: npt.ArrayLike
+    root: int
+    out: Array | None = None
 
-    what = f"broadcast number {sequence} ({values.size} {dtype} from worker {root})"
-    return Collective(what, values.size, iter((only,)), finish)
+    def plan(self, admission: Admission, sequence: int) -> Collective[Array]:
+        """Plan the distribution; see `Request.plan`."""
+        values = np.asarray(self.array)
+        check_plain(values, "broadcast")
+        check_root(self.root, admission.world_size, "broadcast")
+        dtype = values.dtype.newbyteorder("=")
+        mark = fingerprint(
+            kind="broadcast",
+            dtype=describe_dtype(dtype),
+            count=values.size,
+            root=int(self.root),
+            sequence=sequence,
+        )
+        target, deliver = flat_target(values, dtype, self.out, may_be_source=True)
+        words = (
+            target.view(np.uint32) if values.nbytes % 4 == 0 else np.zeros(values.nbytes // 4 + 1, np.uint32)
+        )
+        source = words
+        contributes, spare = CONTRIBUTES_NOTHING, NO_BLOCKS
+        if admission.rank == self.root:
+            source = _padded_words(flat_source(values, dtype))
+            contributes, spare = CONTRIBUTES_DATA, ALL_BLOCKS
+        if values.nbytes == 0:
+            only = Pass(NOTHING, OP_BOR, mark)
+        else:
+            only = Pass(WORDS, OP_BOR, mark, source, words, contributes=contributes, spare=spare)
+
+        def finish(statistics: Statistics) -> Array:
+            if admission.rank == self.root and not np.may_share_memory(source, words):
+                words[:] = source  # The switch may have left it out of what it sent back.
+            if not np.may_share_memory(target, words):
+                target.view(np.uint8)[:] = words.view(np.uint8)[: values.nbytes]
+            return deliver()
+
+        what = f"broadcast number {sequence} ({values.size} {dtype} from worker {self.root})"
+        return Collective(what, values.size, iter((only,)), finish)
 
 
 def _padded_words(flat: Array) -> npt.NDArray[np.uint32]:

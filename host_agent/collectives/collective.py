@@ -1,17 +1,17 @@
-"""What a collective is to the schedule: an iterator of passes, and what makes the result of them."""
+"""Collectives as the schedule runs them: an iterator of passes and the function that makes their result."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
 import numpy.typing as npt
 
 from host_agent.errors import MisuseError
 from host_agent.protocol.passes import Pass
 from host_agent.statistics import Statistics
-from host_agent.wire import fingerprint
+from host_agent.wire import Admission, fingerprint
 
 Op = Literal["sum", "mean", "min", "max", "bor"]
 OnOverflow = Literal["raise", "saturate"]
@@ -20,8 +20,11 @@ Array = npt.NDArray[Any]
 OPS: Final[tuple[Op, ...]] = get_args(Op)
 
 
+T = TypeVar("T")
+
+
 class Busy(Enum):
-    """What an iterator of passes yields in the middle of a computation, so that its driver can look at the network."""
+    """Yielded by an iterator of passes in the middle of a computation, so that its driver can poll the network."""
 
     BUSY = "busy"
 
@@ -32,8 +35,8 @@ Passes = Iterator[Pass | Busy | None]
 
 
 @dataclass
-class Collective:
-    """One call under way."""
+class Collective(Generic[T]):
+    """One call under way, with a result of type `T`."""
 
     what: str  # For messages: "allreduce number 7 (sum of 100 float32)".
     elements: int  # For the statistics.
@@ -42,8 +45,8 @@ class Collective:
     # more to compute: it is asked again at once, or after a look at the network. Until the iterator is exhausted the next
     # collective waits, as all workers number their chunks in the same order.
     passes: Passes
-    finish: Callable[[Statistics], Any]  # Returns the result when all passes are done, or raises.
-    future: Future[Any] = field(default_factory=Future)  # Receives the result.
+    finish: Callable[[Statistics], T]  # Returns the result when all passes are done, or raises.
+    future: Future[T] = field(default_factory=Future)  # Receives the result.
     label_mark: int = 0  # Becomes part of the fingerprint of every pass.
     # Whether this worker's contribution to its roll call is there, if it has one.
     may_offer: Callable[[], bool] = lambda: False
@@ -52,6 +55,16 @@ class Collective:
         """Make the workers' labels part of what they must agree on, and the collective's name."""
         self.label_mark ^= fingerprint(label=label)
         self.what = f"{label}, number {sequence}"
+
+
+class Request(Protocol[T]):
+    """The arguments of one call as a frozen value; a communicator gives it its place in the order and plans it."""
+
+    def plan(self, admission: Admission, sequence: int) -> Collective[T]:
+        """Return the collective as the one with number `sequence` in the epoch of `admission`.
+
+        Raises MisuseError, ArrayError or UnsupportedTypeError if the arguments do not fit together.
+        """
 
 
 def check_root(root: object, workers: int, collective: str) -> None:

@@ -6,6 +6,7 @@ once (`host_agent.codecs.exact`; docs/protocol.md, "Exact sums").
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -189,52 +190,58 @@ class Marks:
         return fingerprint(**self._what, phase=self._number)
 
 
-def plan_exact_allreduce(
-    admission: Admission,
-    sequence: int,
-    arrays: npt.ArrayLike | list[npt.ArrayLike] | Accumulator,
-    op: Op,
-    out: Array | None,
-    exact: Exact = True,
-) -> Collective:
-    """Plan an exact sum or mean; the arguments are those of `Communicator.allreduce`.
+@dataclass(frozen=True, eq=False)
+class ExactRequest:
+    """An exact sum or mean; the fields are the arguments of `Communicator.allreduce`.
 
-    `admission`: this worker's. `sequence`: how many collectives came before. `arrays`: this worker's summands; an
-    accumulator is emptied. `op`: a mean divides by the number of summands of all workers. `out`: where the result goes.
-    `exact`: "bfloat16" rounds the result of float32 to that type. Raises UnsupportedTypeError: other types than float16,
-    float32 and float64, or another operation. Raises ArrayError if there is no summand, or they differ in shape or type.
+    `arrays`: this worker's summands; an accumulator is emptied. `op`: a mean divides by the number of summands of all workers.
+    `exact`: "bfloat16" rounds the result of float32 to that type.
     """
-    del admission
-    total = arrays if isinstance(arrays, Accumulator) else _accumulated(arrays, op)
-    dtype = total.dtype
-    check_choice("exact", exact, (True, "bfloat16"))
-    if op not in ("sum", "mean"):
-        raise _unsupported(dtype, op)
-    if exact == "bfloat16" and dtype != np.float32:
-        raise UnsupportedTypeError(f"exact='bfloat16' takes float32 arrays, which hold bfloat16, not {dtype}")
-    rounds_to = dtype.name if exact is True else "bfloat16"
-    # All values are copied before the first pass, so that `out` may be any of the summands.
-    shape = np.broadcast_to(np.zeros((), dtype), total.shape)
-    what = f"exact allreduce number {sequence} ({op} of {shape.size} {dtype})"
-    mark = Marks(
-        kind="exact allreduce",
-        op=op,
-        dtype=rounds_to + describe_dtype(dtype),
-        count=shape.size,
-        sequence=sequence,
-    )
-    target, deliver = flat_target(shape, dtype, out, may_be_source=True)
-    if shape.size == 0:
-        nothing = Pass(NOTHING, OP_SUM, mark.sum(np.zeros(1, np.int32)).fingerprint)
-        return Collective(what, 0, iter((nothing,)), lambda statistics: deliver())
-    summed = ExactSum(*total.take())
 
-    def finish(statistics: Statistics) -> Array:
-        with np.errstate(over="ignore"):  # A result beyond the type is infinite, as of any addition.
-            target[:] = summed.result(rounds_to, op == "mean")[: shape.size]
-        return deliver()
+    arrays: npt.ArrayLike | list[npt.ArrayLike] | Accumulator
+    op: Op = "sum"
+    out: Array | None = None
+    exact: Exact = True
 
-    return Collective(what, shape.size, summed.passes(mark), finish)
+    def plan(self, admission: Admission, sequence: int) -> Collective[Array]:
+        """Plan the sum or mean; see `Request.plan`.
+
+        Raises UnsupportedTypeError: other types than float16, float32 and float64, or another operation. Raises ArrayError if
+        there is no summand, or they differ in shape or type.
+        """
+        op, exact = self.op, self.exact
+        total = self.arrays if isinstance(self.arrays, Accumulator) else _accumulated(self.arrays, op)
+        dtype = total.dtype
+        check_choice("exact", exact, (True, "bfloat16"))
+        if op not in ("sum", "mean"):
+            raise _unsupported(dtype, op)
+        if exact == "bfloat16" and dtype != np.float32:
+            raise UnsupportedTypeError(
+                f"exact='bfloat16' takes float32 arrays, which hold bfloat16, not {dtype}"
+            )
+        rounds_to = dtype.name if exact is True else "bfloat16"
+        # All values are copied before the first pass, so that `out` may be any of the summands.
+        shape = np.broadcast_to(np.zeros((), dtype), total.shape)
+        what = f"exact allreduce number {sequence} ({op} of {shape.size} {dtype})"
+        mark = Marks(
+            kind="exact allreduce",
+            op=op,
+            dtype=rounds_to + describe_dtype(dtype),
+            count=shape.size,
+            sequence=sequence,
+        )
+        target, deliver = flat_target(shape, dtype, self.out, may_be_source=True)
+        if shape.size == 0:
+            nothing = Pass(NOTHING, OP_SUM, mark.sum(np.zeros(1, np.int32)).fingerprint)
+            return Collective(what, 0, iter((nothing,)), lambda statistics: deliver())
+        summed = ExactSum(*total.take())
+
+        def finish(statistics: Statistics) -> Array:
+            with np.errstate(over="ignore"):  # A result beyond the type is infinite, as of any addition.
+                target[:] = summed.result(rounds_to, op == "mean")[: shape.size]
+            return deliver()
+
+        return Collective(what, shape.size, summed.passes(mark), finish)
 
 
 def _accumulated(arrays: npt.ArrayLike | list[npt.ArrayLike], op: Op) -> Accumulator:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from host_agent.codecs.codec import NOTHING
-from host_agent.collectives.allreduce import plan_allreduce
+from host_agent.collectives.allreduce import AllReduceRequest
 from host_agent.collectives.collective import Array, Collective, Op, Passes, check_choice
 from host_agent.errors import MisuseError
 from host_agent.protocol.passes import Pass
@@ -76,43 +76,48 @@ def neutral(shape: tuple[int, ...], dtype: np.dtype[Any], op: str) -> Array:
     return np.full(shape, limits.max if op == "min" else limits.min, dtype)
 
 
-def plan_quorum_allreduce(admission: Admission, sequence: int, offer: Offer, op: Op) -> Collective:
-    """Plan the reduction over the workers whose offers complete the quorum; its result is a `Reduced`.
+@dataclass(frozen=True)
+class RoundRequest:
+    """The reduction over the workers whose offers complete the quorum."""
 
-    Raises MisuseError if the job has no quorum. Raises UnsupportedTypeError: as for `Communicator.allreduce`.
-    """
-    if not admission.quorum:
-        raise MisuseError(
-            "the job has no quorum: have it created with one (netsum job create --quorum), or call allreduce"
+    offer: Offer
+    op: Op
+
+    def plan(self, admission: Admission, sequence: int) -> Collective[Reduced]:
+        """Plan the round; see `Request.plan`. Raises MisuseError if the job has no quorum."""
+        offer, op = self.offer, self.op
+        if not admission.quorum:
+            raise MisuseError(
+                "the job has no quorum: have it created with one (netsum job create --quorum), or call allreduce"
+            )
+        check_choice("op", op, QUORUM_OPS)
+        count = int(np.prod(offer.shape, dtype=np.int64))
+        what = f"round number {sequence} ({op} of {count} {offer.dtype} of {admission.quorum} workers)"
+        mark = fingerprint(
+            kind="roll call", op=op, dtype=describe_dtype(offer.dtype), count=count, sequence=sequence
         )
-    check_choice("op", op, QUORUM_OPS)
-    count = int(np.prod(offer.shape, dtype=np.int64))
-    what = f"round number {sequence} ({op} of {count} {offer.dtype} of {admission.quorum} workers)"
-    mark = fingerprint(
-        kind="roll call", op=op, dtype=describe_dtype(offer.dtype), count=count, sequence=sequence
-    )
-    call = Pass(NOTHING, OP_SUM, mark, offered=offer.made)
+        call = Pass(NOTHING, OP_SUM, mark, offered=offer.made)
 
-    def reduction(values: Array) -> Collective:
-        return plan_allreduce(admission, sequence, values, op, None, "raise", divisor=admission.quorum)
+        def reduction(values: Array) -> Collective[Array]:
+            return AllReduceRequest(values, op, divisor=admission.quorum).plan(admission, sequence)
 
-    reduction(np.zeros(0, offer.dtype))  # for its checks of type and operation
-    planned: list[Collective] = []
+        reduction(np.zeros(0, offer.dtype))  # for its checks of type and operation
+        planned: list[Collective[Array]] = []
 
-    def passes() -> Passes:
-        yield call
-        while not call.done:
-            yield None
-        offer.decided = True
-        mine = call.added >> admission.worker_id & 1
-        values = offer.array if mine else neutral(offer.shape, offer.dtype, op)
-        assert values is not None, "the switch added a contribution that this worker has not sent"
-        planned.append(reduction(values))
-        yield from planned[0].passes
+        def passes() -> Passes:
+            yield call
+            while not call.done:
+                yield None
+            offer.decided = True
+            mine = call.added >> admission.worker_id & 1
+            values = offer.array if mine else neutral(offer.shape, offer.dtype, op)
+            assert values is not None, "the switch added a contribution that this worker has not sent"
+            planned.append(reduction(values))
+            yield from planned[0].passes
 
-    def finish(statistics: Statistics) -> Reduced:
-        value = planned[0].finish(statistics)
-        ranks = tuple(rank for rank in range(admission.world_size) if call.added >> rank & 1)
-        return Reduced(value, ranks)
+        def finish(statistics: Statistics) -> Reduced:
+            value = planned[0].finish(statistics)
+            ranks = tuple(rank for rank in range(admission.world_size) if call.added >> rank & 1)
+            return Reduced(value, ranks)
 
-    return Collective(what, count, passes(), finish, may_offer=lambda: offer.made)
+        return Collective(what, count, passes(), finish, may_offer=lambda: offer.made)

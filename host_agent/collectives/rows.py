@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.collectives.allreduce import plan_allreduce
+from host_agent.collectives.allreduce import AllReduceRequest
 from host_agent.collectives.collective import Array, Collective, OnOverflow, Op, Passes
 from host_agent.collectives.sparse import Sparse
 from host_agent.errors import ArrayError, MisuseError
@@ -33,55 +33,63 @@ class Rows:
     values: Array  # Their elements.
 
 
-def plan_allreduce_rows(
-    admission: Admission, sequence: int, rows: Rows, row_count: int, op: Op, on_overflow: OnOverflow
-) -> Collective:
-    """Plan the reduction of rows over all workers; the arguments are those of `Communicator.allreduce_rows`."""
-    numbers = np.ascontiguousarray(rows.numbers, np.int64)
-    values = np.asarray(rows.values)
-    _check(numbers, values, row_count, op)
-    mark = fingerprint(
-        kind="allreduce of rows",
-        op=op,
-        dtype=describe_dtype(values.dtype.newbyteorder("=")),
-        row_elements=int(np.prod(values.shape[1:], dtype=np.int64)),
-        row_count=row_count,
-        sequence=sequence,
-    )
-    flags = np.zeros(-(-row_count // 32) * 32, np.uint8)
-    flags[numbers] = 1
-    bitmap = np.packbits(flags, bitorder="little").view(np.int32)
-    thin: Sparse = "always" if bitmap.nbytes >= _THIN_BITMAP_BYTES else "never"
-    union = plan_allreduce(admission, sequence, bitmap, "bor", bitmap, "raise", thin)
-    what = f"allreduce of rows number {sequence} ({op} of {values.dtype}, {row_count} rows)"
-    found: list[Collective] = []
+@dataclass(frozen=True)
+class AllReduceRowsRequest:
+    """The reduction of rows over all workers; the fields are the arguments of `Communicator.allreduce_rows`."""
 
-    def passes() -> Passes:
-        last: Pass | None = None
-        for step in union.passes:
-            if isinstance(step, Pass):
-                last = step
-                if step.part == 0:
-                    step.part = PART_ROWS
-            yield step
-        while last is not None and not last.done:
-            yield None
-        united = np.flatnonzero(np.unpackbits(bitmap.view(np.uint8), bitorder="little")).astype(np.int64)
-        total = np.zeros((united.size, *values.shape[1:]), values.dtype)
-        total[np.searchsorted(united, numbers)] = values
-        result.append(Rows(united, total))
-        found.append(plan_allreduce(admission, sequence, total, op, total, on_overflow))
-        yield from found[0].passes
+    rows: Rows
+    row_count: int
+    op: Op = "sum"
+    on_overflow: OnOverflow = "raise"
 
-    result: list[Rows] = []
+    def plan(self, admission: Admission, sequence: int) -> Collective[Rows]:
+        """Plan the reduction; see `Request.plan`."""
+        numbers = np.ascontiguousarray(self.rows.numbers, np.int64)
+        values = np.asarray(self.rows.values)
+        _check(numbers, values, self.row_count, self.op)
+        mark = fingerprint(
+            kind="allreduce of rows",
+            op=self.op,
+            dtype=describe_dtype(values.dtype.newbyteorder("=")),
+            row_elements=int(np.prod(values.shape[1:], dtype=np.int64)),
+            row_count=self.row_count,
+            sequence=sequence,
+        )
+        flags = np.zeros(-(-self.row_count // 32) * 32, np.uint8)
+        flags[numbers] = 1
+        bitmap = np.packbits(flags, bitorder="little").view(np.int32)
+        thin: Sparse = "always" if bitmap.nbytes >= _THIN_BITMAP_BYTES else "never"
+        union = AllReduceRequest(bitmap, "bor", bitmap, sparse=thin).plan(admission, sequence)
+        what = f"allreduce of rows number {sequence} ({self.op} of {values.dtype}, {self.row_count} rows)"
+        found: list[Collective[Array]] = []
 
-    def finish(statistics: Statistics) -> Rows:
-        union.finish(Statistics())
-        statistics.elements = result[0].values.size
-        found[0].finish(statistics)
-        return result[0]
+        def passes() -> Passes:
+            last: Pass | None = None
+            for step in union.passes:
+                if isinstance(step, Pass):
+                    last = step
+                    if step.part == 0:
+                        step.part = PART_ROWS
+                yield step
+            while last is not None and not last.done:
+                yield None
+            united = np.flatnonzero(np.unpackbits(bitmap.view(np.uint8), bitorder="little")).astype(np.int64)
+            total = np.zeros((united.size, *values.shape[1:]), values.dtype)
+            total[np.searchsorted(united, numbers)] = values
+            result.append(Rows(united, total))
+            part = AllReduceRequest(total, self.op, total, self.on_overflow)
+            found.append(part.plan(admission, sequence))
+            yield from found[0].passes
 
-    return Collective(what, values.size, passes(), finish, label_mark=mark)
+        result: list[Rows] = []
+
+        def finish(statistics: Statistics) -> Rows:
+            union.finish(Statistics())
+            statistics.elements = result[0].values.size
+            found[0].finish(statistics)
+            return result[0]
+
+        return Collective(what, values.size, passes(), finish, label_mark=mark)
 
 
 def _check(numbers: npt.NDArray[np.int64], values: Array, row_count: int, op: str) -> None:

@@ -5,6 +5,7 @@ over the array: each worker contributes its part, and needs what the others do. 
 docs/protocol.md, "Results without lanes".
 """
 
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from host_agent.arrays import check_out, check_plain, flat_source
 from host_agent.codecs.codec import NOTHING
 from host_agent.codecs.raw import WORDS
-from host_agent.collectives.allreduce import plan_allreduce
+from host_agent.collectives.allreduce import AllReduceRequest
 from host_agent.collectives.collective import Array, Collective, OnOverflow, Op, Passes
 from host_agent.collectives.sparse import Sparse
 from host_agent.errors import ArrayError, MisuseError
@@ -29,76 +30,87 @@ def refuse_quorum(admission: Admission, what: str) -> None:
         raise MisuseError(f"{what}: a job with a quorum has none, as all its workers need all results")
 
 
-def plan_reduce_scatter(
-    admission: Admission,
-    sequence: int,
-    array: npt.ArrayLike,
-    op: Op,
-    out: Array | None,
-    on_overflow: OnOverflow,
-    sparse: Sparse,
-) -> Collective:
-    """Plan a reduction of which each worker gets its part; the arguments are those of `Communicator.reduce_scatter`."""
-    refuse_quorum(admission, "reduce_scatter")
-    values, ranks = np.asarray(array), admission.world_size
-    if values.ndim == 0 or values.shape[0] % ranks:
-        raise ArrayError(
-            f"reduce_scatter: the first dimension must be a multiple of {ranks}, the number of workers, not of shape "
-            f"{list(values.shape)}"
+@dataclass(frozen=True, eq=False)
+class ReduceScatterRequest:
+    """A reduction of which each worker gets its part; the fields are the arguments of `Communicator.reduce_scatter`."""
+
+    array: npt.ArrayLike
+    op: Op = "sum"
+    out: Array | None = None
+    on_overflow: OnOverflow = "raise"
+    sparse: Sparse = "auto"
+
+    def plan(self, admission: Admission, sequence: int) -> Collective[Array]:
+        """Plan the reduction; see `Request.plan`."""
+        refuse_quorum(admission, "reduce_scatter")
+        values, ranks = np.asarray(self.array), admission.world_size
+        if values.ndim == 0 or values.shape[0] % ranks:
+            raise ArrayError(
+                f"reduce_scatter: the first dimension must be a multiple of {ranks}, the number of workers, not of shape "
+                f"{list(values.shape)}"
+            )
+        parts = [
+            AllReduceRequest(
+                part,
+                self.op,
+                self.out if rank == admission.rank else None,
+                self.on_overflow,
+                self.sparse,
+                root=rank,
+            ).plan(admission, sequence)
+            for rank, part in enumerate(np.split(values, ranks))
+        ]
+
+        def finish(statistics: Statistics) -> Array:
+            results: list[Array] = [part.finish(statistics) for part in parts]
+            return results[admission.rank]
+
+        what = f"reduce_scatter number {sequence} ({self.op} of {values.size} {values.dtype})"
+        passes: Passes = chain.from_iterable(part.passes for part in parts)
+        return Collective(what, values.size, passes, finish)
+
+
+@dataclass(frozen=True, eq=False)
+class AllGatherRequest:
+    """The distribution of all workers' arrays; the fields are the arguments of `Communicator.all_gather`."""
+
+    array: npt.ArrayLike
+    out: Array | None = None
+
+    def plan(self, admission: Admission, sequence: int) -> Collective[Array]:
+        """Plan the distribution; see `Request.plan`."""
+        refuse_quorum(admission, "all_gather")
+        values, ranks, rank = np.asarray(self.array), admission.world_size, admission.rank
+        check_plain(values, "all_gather")
+        dtype = values.dtype.newbyteorder("=")
+        shape = (ranks, *values.shape)
+        if self.out is not None:
+            check_out(self.out, shape, dtype)
+        result = np.empty(shape, dtype) if self.out is None else self.out
+        mark = fingerprint(
+            kind="all_gather", dtype=describe_dtype(dtype), count=values.size, sequence=sequence
         )
-    parts = [
-        plan_allreduce(
-            *(admission, sequence, part, op, out if rank == admission.rank else None, on_overflow, sparse),
-            root=rank,
-        )
-        for rank, part in enumerate(np.split(values, ranks))
-    ]
+        what = f"all_gather number {sequence} ({values.size} {dtype} of each worker)"
+        if values.nbytes == 0:
+            return Collective(what, 0, iter((Pass(NOTHING, OP_BOR, mark),)), lambda statistics: result)
+        part_words = -(-values.nbytes // LANE_BYTES)
+        in_place = values.nbytes % LANE_BYTES == 0 and result.flags.c_contiguous and result.flags.aligned
+        words = result.reshape(-1).view(np.uint32) if in_place else np.zeros(ranks * part_words, np.uint32)
 
-    def finish(statistics: Statistics) -> Array:
-        results: list[Array] = [part.finish(statistics) for part in parts]
-        return results[admission.rank]
+        only = gather_pass(admission, mark, words, words)
+        begin, end = rank * part_words, (rank + 1) * part_words
+        source = flat_source(values, dtype).view(np.uint8)
+        words[begin:end].view(np.uint8)[: source.size] = source
+        words[only.data[0] * admission.lanes : begin] = 0
+        words[end : only.data[1] * admission.lanes] = 0
 
-    what = f"reduce_scatter number {sequence} ({op} of {values.size} {values.dtype})"
-    passes: Passes = chain.from_iterable(part.passes for part in parts)
-    return Collective(what, values.size, passes, finish)
+        def finish(statistics: Statistics) -> Array:
+            if not in_place:
+                parts = words.view(np.uint8).reshape(ranks, -1)[:, : values.nbytes]
+                result[...] = np.ascontiguousarray(parts).view(dtype).reshape(shape)
+            return result
 
-
-def plan_all_gather(
-    admission: Admission, sequence: int, array: npt.ArrayLike, out: Array | None
-) -> Collective:
-    """Plan the distribution of all workers' arrays; the arguments are those of `Communicator.all_gather`."""
-    refuse_quorum(admission, "all_gather")
-    values, ranks, rank = np.asarray(array), admission.world_size, admission.rank
-    check_plain(values, "all_gather")
-    dtype = values.dtype.newbyteorder("=")
-    shape = (ranks, *values.shape)
-    if out is None:
-        out = np.empty(shape, dtype)
-    else:
-        check_out(out, shape, dtype)
-    result = out
-    mark = fingerprint(kind="all_gather", dtype=describe_dtype(dtype), count=values.size, sequence=sequence)
-    what = f"all_gather number {sequence} ({values.size} {dtype} of each worker)"
-    if values.nbytes == 0:
-        return Collective(what, 0, iter((Pass(NOTHING, OP_BOR, mark),)), lambda statistics: result)
-    part_words = -(-values.nbytes // LANE_BYTES)
-    in_place = values.nbytes % LANE_BYTES == 0 and result.flags.c_contiguous and result.flags.aligned
-    words = result.reshape(-1).view(np.uint32) if in_place else np.zeros(ranks * part_words, np.uint32)
-
-    only = gather_pass(admission, mark, words, words)
-    begin, end = rank * part_words, (rank + 1) * part_words
-    source = flat_source(values, dtype).view(np.uint8)
-    words[begin:end].view(np.uint8)[: source.size] = source
-    words[only.data[0] * admission.lanes : begin] = 0
-    words[end : only.data[1] * admission.lanes] = 0
-
-    def finish(statistics: Statistics) -> Array:
-        if not in_place:
-            parts = words.view(np.uint8).reshape(ranks, -1)[:, : values.nbytes]
-            result[...] = np.ascontiguousarray(parts).view(dtype).reshape(shape)
-        return result
-
-    return Collective(what, ranks * values.size, iter((only,)), finish)
+        return Collective(what, ranks * values.size, iter((only,)), finish)
 
 
 def gather_pass(admission: Admission, mark: int, source: Array, target: Array) -> Pass:

@@ -26,7 +26,7 @@ def report_of(communicator: Communicator) -> jobs_pb2.Report:
         setattr(report, name, now.counters[name])
     for name in _SPARSE:
         setattr(report, name, getattr(total, name))
-    sample = communicator.durations()
+    sample = communicator.control.durations()
     if sample is not None:
         report.durations.CopyFrom(jobs_pb2.Durations(**asdict(sample)))
     if now.stuck is not None:

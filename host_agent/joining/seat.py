@@ -136,7 +136,7 @@ class Seat(Closing):
         with self._making:  # A move of the job waits until the communicator is there to take part.
             made = Communicator(self.admission, bind=self.bind, timeout_s=timeout_s)
             self.report_on(made)
-            made.on_boundary(self._on_boundary)
+            made.control.on_boundary(self._on_boundary)
             if self._held is not None:
                 self._hold(self._held)
             return made
@@ -276,7 +276,7 @@ class Seat(Closing):
                 with self._making:
                     communicator = self._communicator()
                     if communicator is not None and communicator.admission == self.admission:
-                        communicator.note_restart(message.restarted.reason)
+                        communicator.control.note_restart(message.restarted.reason)
                     self._release(self.admission.epoch)
                 self._membership.take(message)
             case "leaf":
@@ -303,7 +303,7 @@ class Seat(Closing):
         failure = communicator.lifecycle.cause
         closed = communicator.lifecycle.state is State.CLOSED
         until = hold.until if hold.HasField("until") else None
-        position = communicator.hold(until, tuple(hold.missing))
+        position = communicator.control.hold(until, tuple(hold.missing))
         fixed = "its communicator has failed" if failure else "it has closed" if closed else ""
         self._send_position(used.epoch, position, fixed)
 
@@ -319,7 +319,7 @@ class Seat(Closing):
         self._held = None
         communicator = self._communicator()
         if communicator is not None and communicator.admission.epoch == epoch:
-            communicator.release()
+            communicator.control.release()
 
     def _move(self, message: ToWorker) -> None:
         """Let the communicator go on in the new epoch; where it cannot, the epoch is a restart to it."""
@@ -330,7 +330,7 @@ class Seat(Closing):
         goes_on = (
             communicator is not None
             and communicator.admission == used
-            and communicator.move(admission_of(message.moved.admission))
+            and communicator.control.move(admission_of(message.moved.admission))
         )
         if unused or goes_on:
             self._membership.moved(message.moved.admission)

@@ -169,12 +169,14 @@ class SlotGroup:
     def driven_by_caller(self) -> AbstractContextManager[None]:
         """Let the caller's thread progress what it begins in a ``with`` block, where it calls `drive`."""
         doing = self._collectives
-        return doing.driven_by_caller() if isinstance(doing, Communicator) else contextlib.nullcontext()
+        return (
+            doing.control.driven_by_caller() if isinstance(doing, Communicator) else contextlib.nullcontext()
+        )
 
     def drive(self, future: Future[Any]) -> None:
         """Return when a future is done, or at once where not the caller's thread makes it progress."""
         if isinstance(self._collectives, Communicator):
-            self._collectives.drive(future)
+            self._collectives.control.drive(future)
 
     def close(self) -> None:
         """Leave the job; what is under way fails."""
@@ -275,8 +277,8 @@ class SlotGroup:
         collectives = self._collectives
         if isinstance(collectives, Communicator):
             stuck = collectives.activity().stuck
-            if stuck is not None and stuck.waiting_ns > GONE_S * 1e9 and collectives.trouble:
-                self._failures.note_end(f"{collectives.trouble}, and {reason}")
+            if stuck is not None and stuck.waiting_ns > GONE_S * 1e9 and collectives.path_errors:
+                self._failures.note_end(f"{collectives.path_errors}, and {reason}")
                 self._close_soon()
         elif self._state is StartState.STARTING and now - self._unreachable_since > UNREACHABLE_S:
             self._failures.note_end(reason)

@@ -11,10 +11,11 @@ import statistics
 import sys
 import time
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from host_agent.collectives import Collective, plan_allreduce
+from host_agent.collectives import AllReduceRequest, Collective
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from netsum.bench.machine import machine_and_date
@@ -67,8 +68,8 @@ def packets_per_s(hosts: int, packets: int, lanes: int) -> float:
     values = np.ones(-(-chunks // times) * lanes, np.float32)
     sums = [np.empty_like(values) for _ in range(hosts)]
 
-    def plan(worker: int, admission: Admission, sequence: int) -> Collective:
-        return plan_allreduce(admission, sequence, values, "sum", sums[worker], "raise")
+    def plan(worker: int, admission: Admission, sequence: int) -> Collective[Any]:
+        return AllReduceRequest(values, "sum", sums[worker]).plan(admission, sequence)
 
     def check(worker: Worker, outcome: Outcome) -> None:
         assert outcome.error is None, outcome.error

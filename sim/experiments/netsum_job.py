@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.errors import JobRefusedError
-from host_agent.collectives import Collective, plan_allreduce, plan_broadcast
+from host_agent.collectives import AllReduceRequest, BroadcastRequest, Collective
 from host_agent.collectives.shards import gather_pass
 from host_agent.collectives.sparse import AUTO_LEAST_BYTES
 from host_agent.schedule import Outcome
@@ -192,7 +192,7 @@ class NetsumJob:
 
     def _plan(
         self, worker: int, iteration: int, bucket: int, admission: Admission, sequence: int
-    ) -> Collective:
+    ) -> Collective[Any]:
         values, out = self._values(iteration, bucket), self._output(iteration, bucket)
         kind, root = self._work.buckets[bucket].kind, self._work.buckets[bucket].root
         if kind == "all-gather":  # Of one array, so no worker needs one of its own.
@@ -203,12 +203,11 @@ class NetsumJob:
             if admission.rank == root:  # It may receive headers alone, and has an array of its own.
                 out = np.zeros_like(out)
                 self._at_root[iteration, bucket] = out
-            return plan_broadcast(admission, sequence, values[root], root, out)
+            return BroadcastRequest(values[root], root, out).plan(admission, sequence)
         sparse: Any = self.settings.sparse
-        return plan_allreduce(
-            *(admission, sequence, values[worker], "sum", out, "raise", sparse),
-            root=root if kind == "reduce" else None,
-        )
+        only_root = root if kind == "reduce" else None
+        request = AllReduceRequest(values[worker], out=out, sparse=sparse, root=only_root)
+        return request.plan(admission, sequence)
 
     def _on_ended(self, ended: Worker, outcome: Outcome) -> None:
         worker = ended.admission.rank

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.collectives import Collective, Offer, Reduced, plan_quorum_allreduce
+from host_agent.collectives import Collective, Offer, Reduced, RoundRequest
 from host_agent.rounds import AHEAD
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
@@ -53,8 +53,8 @@ class RoundsJob(NetsumJob):
         offer = Offer((self._elements[0],), np.dtype(np.float32))
         self._offers[worker].append(offer)
 
-        def plan(admission: Admission, sequence: int) -> Collective:
-            return plan_quorum_allreduce(admission, sequence, offer, "sum")
+        def plan(admission: Admission, sequence: int) -> Collective[Reduced]:
+            return RoundRequest(offer, "sum").plan(admission, sequence)
 
         self.workers[worker].submit(plan)
 

@@ -18,7 +18,7 @@ from controller.jobs import Job
 from controller.moves import Move, Step, next_count
 from controller.sharing import Claim, jain, share_out
 from host_agent.boundary import Position
-from host_agent.collectives import Collective, plan_allreduce
+from host_agent.collectives import AllReduceRequest, Collective
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from host_agent.wire.constants import POOL_SLOTS
@@ -328,9 +328,9 @@ def _sum(setting: Setting, job: int, number: int) -> npt.NDArray[np.float32]:
 
 
 def _plan(setting: Setting, job: int, rank: int, number: int) -> Plan:
-    def plan(admission: Admission, sequence: int) -> Collective:
+    def plan(admission: Admission, sequence: int) -> Collective[Any]:
         values = _values(setting, job, rank, number)
-        return plan_allreduce(admission, sequence, values, "sum", None, "raise")
+        return AllReduceRequest(values).plan(admission, sequence)
 
     return plan
 

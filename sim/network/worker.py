@@ -15,7 +15,7 @@ from sim.network.engine.records import PS_PER_NS
 if TYPE_CHECKING:
     from sim.network.network import Network
 
-Plan = Callable[[Admission, int], Collective]
+Plan = Callable[[Admission, int], Collective[Any]]
 """Plans a worker's next collective, given its admission and sequence number."""
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import torch
 
 from host_agent import Admission
-from host_agent.collectives import Collective, plan_allreduce, plan_broadcast
+from host_agent.collectives import AllReduceRequest, BroadcastRequest, Collective
 from host_agent.compression.exchange import concatenated, gathering, in_lockstep, split_like
 from host_agent.compression.reducer import RoundRequest
 from host_agent.wire.header import FRAME_HEADERS_BYTES
@@ -83,10 +83,10 @@ class SimulatedStar:
 def _plan(request: RoundRequest) -> Plan:
     values = concatenated(request.tensors).numpy()
 
-    def plan(admission: Admission, sequence: int) -> Collective:
+    def plan(admission: Admission, sequence: int) -> Collective[Any]:
         if request.op == "broadcast":
-            return plan_broadcast(admission, sequence, values, request.root, None)
+            return BroadcastRequest(values, request.root).plan(admission, sequence)
         assert request.op != "gather"
-        return plan_allreduce(admission, sequence, values, request.op, None, "raise")
+        return AllReduceRequest(values, request.op).plan(admission, sequence)
 
     return plan

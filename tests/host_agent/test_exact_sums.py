@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from host_agent.codecs.accumulator import MOST_SUMMANDS, Accumulator
 from host_agent.codecs.exact import BLOCK, PRECISIONS
 from host_agent.collectives.exact import (
+    ExactRequest,
     ExactSum,
     Marks,
     headroom,
     most_passes,
-    plan_exact_allreduce,
 )
 from host_agent.errors import ArrayError, MisuseError, UnsupportedTypeError
 from host_agent.protocol.passes import Pass
@@ -295,7 +295,7 @@ def test_normal_numbers_take_two_passes_or_as_many_as_their_type_needs(name: str
 
 
 def plan(arrays: Any, op: Any = "sum", **how: Any) -> Any:
-    return plan_exact_allreduce(Admission(1, 0, 1, 0, 1, 1, 64), 0, arrays, op, None, **how)
+    return ExactRequest(arrays, op, **how).plan(Admission(1, 0, 1, 0, 1, 1, 64), 0)
 
 
 def test_what_is_refused() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from host_agent import Admission
-from host_agent.collectives import plan_allreduce
+from host_agent.collectives import AllReduceRequest
 from host_agent.errors import SwitchSilentError
 from host_agent.protocol.core import WorkerCore
 from host_agent.schedule import Schedule
@@ -37,7 +37,7 @@ def test_the_deadline_passes_while_the_send_buffer_is_full(full: socket.socket) 
         os.dup2(full.fileno(), int(link.link["fd"][0]))
         link.link["segments"] = 1
         schedule = Schedule(core)
-        schedule.add(plan_allreduce(ADMISSION, 0, np.ones(1 << 18, np.int32), "max", None, "raise"))
+        schedule.add(AllReduceRequest(np.ones(1 << 18, np.int32), "max").plan(ADMISSION, 0))
         now_ns = time.monotonic_ns()
         schedule.begin(now_ns)
         assert link.exchange(0.0) == TIME_UP

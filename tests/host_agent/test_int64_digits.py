@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host_agent.codecs.digits import digit_bits, from_digits, to_digits
-from host_agent.collectives.int64 import plan_allreduce_int64
+from host_agent.collectives.int64 import AllReduceInt64Request
 from host_agent.errors import UnsupportedTypeError
 from host_agent.wire import Admission
 
@@ -44,4 +44,4 @@ def test_values_near_zero_of_either_sign_have_no_higher_digits(value: int) -> No
 
 def test_what_is_not_int64_is_refused() -> None:
     with pytest.raises(UnsupportedTypeError, match="expected an int64 array"):
-        plan_allreduce_int64(Admission(1, 0, 1, 0, 1, 1, 64), 0, np.zeros(3, np.int32), "sum")
+        AllReduceInt64Request(np.zeros(3, np.int32), "sum").plan(Admission(1, 0, 1, 0, 1, 1, 64), 0)

@@ -17,7 +17,7 @@ import pytest
 from numba.core.caching import NullCache
 
 from controller.jobs import WorkerEndpoint
-from host_agent.collectives import plan_allreduce
+from host_agent.collectives import AllReduceRequest
 from host_agent.errors import MissingWorkersError, PeerError
 from host_agent.progress import Progress
 from host_agent.protocol.core import WorkerCore
@@ -179,7 +179,7 @@ def test_workers_reduce_over_another_link(own_thread: bool) -> None:
         worker, admission = workers[rank], network.admissions[rank]
         if own_thread:
             worker.start_thread()
-        return worker.wait(worker.submit(plan_allreduce(admission, 0, arrays[rank], "sum", None, "raise")))
+        return worker.wait(worker.submit(AllReduceRequest(arrays[rank]).plan(admission, 0)))
 
     with ThreadPoolExecutor(WORKERS) as pool:
         for reduced in pool.map(reduce, range(WORKERS), timeout=120):
@@ -195,8 +195,6 @@ def test_the_error_says_what_the_link_reports() -> None:
     core = WorkerCore(admission, 10**6)
     progress = Progress(core, MemoryLink(core))
     with pytest.raises(PeerError, match="the memory has no other end") as raised:
-        progress.wait(
-            progress.submit(plan_allreduce(admission, 0, np.ones(64, np.int32), "sum", None, "raise"))
-        )
+        progress.wait(progress.submit(AllReduceRequest(np.ones(64, np.int32)).plan(admission, 0)))
     assert not isinstance(raised.value, MissingWorkersError)
     progress.close()

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from host_agent.collectives import plan_allreduce, plan_barrier
+from host_agent.collectives import AllReduceRequest, BarrierRequest
 from host_agent.errors import BrokenCommunicatorError, MismatchError
 from host_agent.lifecycle import State
 from host_agent.progress import Progress
@@ -55,16 +55,16 @@ def test_a_mismatch_behind_the_last_result_fails_the_next_collective(own_thread:
     if own_thread:
         progress.start_thread()
     ones = np.ones(64, np.float32)
-    future = progress.submit(plan_allreduce(bench.admission, 0, ones, "max", None, "raise"))
+    future = progress.submit(AllReduceRequest(ones, "max").plan(bench.admission, 0))
     if not own_thread:
         progress.wait(future)
     assert (future.result(FUTURE_S) == 1).all()
     assert progress.state in (State.RUNNING, State.IDLE)
-    future = progress.submit(plan_barrier(bench.admission, 1))
+    barrier = progress.submit(BarrierRequest().plan(bench.admission, 1))
     with pytest.raises(MismatchError, match="barrier number 1"):
-        future.result(FUTURE_S) if own_thread else progress.wait(future)
+        barrier.result(FUTURE_S) if own_thread else progress.wait(barrier)
     with pytest.raises(BrokenCommunicatorError, match="do not agree"):
-        progress.submit(plan_barrier(bench.admission, 2))
+        progress.submit(BarrierRequest().plan(bench.admission, 2))
     progress.close()
 
 
@@ -76,9 +76,9 @@ def test_the_caller_s_thread_drives_what_it_begins_in_the_block_and_waits_for() 
     own = threading.get_ident()
     for number in range(2):
         with progress.driven_by_caller():
-            progress.wait(progress.submit(plan_barrier(bench.admission, number)))
+            progress.wait(progress.submit(BarrierRequest().plan(bench.admission, number)))
     assert set(link.drivers) == {own}
-    progress.submit(plan_barrier(bench.admission, 2)).result(FUTURE_S)
+    progress.submit(BarrierRequest().plan(bench.admission, 2)).result(FUTURE_S)
     assert link.drivers[-1] != own
     progress.close()
 
@@ -89,11 +89,11 @@ def test_the_thread_takes_over_what_the_block_leaves_undone() -> None:
     progress = Progress(bench.core, link)
     progress.start_thread()
     with progress.driven_by_caller():
-        left = progress.submit(plan_barrier(bench.admission, 0))
+        left = progress.submit(BarrierRequest().plan(bench.admission, 0))
     assert left.result(FUTURE_S) is None
     link.interrupts = 1
     with progress.driven_by_caller():
-        interrupted = progress.submit(plan_barrier(bench.admission, 1))
+        interrupted = progress.submit(BarrierRequest().plan(bench.admission, 1))
         with pytest.raises(KeyboardInterrupt):
             progress.wait(interrupted)
     assert interrupted.result(FUTURE_S) is None
@@ -106,7 +106,7 @@ def test_an_interruption_breaks_a_communicator_without_a_thread() -> None:
     progress = Progress(bench.core, link)
     link.interrupts = 1
     with pytest.raises(KeyboardInterrupt), progress.driven_by_caller():
-        progress.wait(progress.submit(plan_barrier(bench.admission, 0)))
+        progress.wait(progress.submit(BarrierRequest().plan(bench.admission, 0)))
     assert progress.state is State.BROKEN
     progress.close()
 
@@ -115,10 +115,10 @@ def test_a_caller_drives_only_if_nothing_is_under_way() -> None:
     bench = BenchCore(slots=8)
     link = BatchLink(bench, mismatch=False)
     progress = Progress(bench.core, link)
-    before = progress.submit(plan_barrier(bench.admission, 0))
+    before = progress.submit(BarrierRequest().plan(bench.admission, 0))
     with progress.driven_by_caller():
         progress.start_thread()  # Not earlier: it could be done with the first before the block begins.
-        after = progress.submit(plan_barrier(bench.admission, 1))
+        after = progress.submit(BarrierRequest().plan(bench.admission, 1))
         progress.drive(after)  # returns at once
         assert after.result(FUTURE_S) is None
     assert before.done()

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from host_agent.collectives import Collective, plan_allreduce, plan_barrier
+from host_agent.collectives import AllReduceRequest, BarrierRequest, Collective
 from host_agent.collectives.collective import BUSY
 from host_agent.errors import MismatchError, SumOverflowError
 from host_agent.schedule import Outcome, Schedule
@@ -22,9 +22,7 @@ def test_collectives_follow_without_a_gap() -> None:
     bench = BenchCore(slots=8)
     schedule = Schedule(bench.core)
     for sequence in range(3):
-        schedule.add(
-            plan_allreduce(bench.admission, sequence, np.ones(128, np.float32), "max", None, "raise")
-        )
+        schedule.add(AllReduceRequest(np.ones(128, np.float32), "max").plan(bench.admission, sequence))
     schedule.begin(bench.now_ns)
     assert len(bench.send()) == 6
     assert len(schedule) == 3
@@ -34,8 +32,8 @@ def test_what_follows_an_int32_sum_waits_until_it_is_known_whether_there_is_a_se
     bench = BenchCore(workers=1, slots=8)
     schedule = Schedule(bench.core)
     minimum = np.full(64, -(2**31), np.int32)
-    schedule.add(plan_allreduce(bench.admission, 0, minimum, "sum", None, "raise"))
-    schedule.add(plan_barrier(bench.admission, 1))
+    schedule.add(AllReduceRequest(minimum).plan(bench.admission, 0))
+    schedule.add(BarrierRequest().plan(bench.admission, 1))
     schedule.begin(bench.now_ns)
     marks = []
     while len(schedule):
@@ -54,7 +52,7 @@ def test_what_follows_an_int32_sum_waits_until_it_is_known_whether_there_is_a_se
 def test_a_failure_between_the_two_passes_is_no_result() -> None:
     bench = BenchCore(slots=8)
     schedule = Schedule(bench.core)
-    schedule.add(plan_allreduce(bench.admission, 0, np.full(64, -(2**31), np.int32), "sum", None, "raise"))
+    schedule.add(AllReduceRequest(np.full(64, -(2**31), np.int32)).plan(bench.admission, 0))
     schedule.begin(bench.now_ns)
     bench.receive(*map(result, bench.send()))
     (datagram,) = bench.send()
@@ -72,7 +70,7 @@ def test_an_overflow_is_the_error_of_one_collective_only() -> None:
     bench = BenchCore(workers=2, slots=8)
     schedule = Schedule(bench.core)
     for sequence, choice in enumerate(("raise", "saturate")):
-        schedule.add(plan_allreduce(bench.admission, sequence, LARGE, "sum", None, choice))  # type: ignore[arg-type]
+        schedule.add(AllReduceRequest(LARGE, "sum", None, choice).plan(bench.admission, sequence))  # type: ignore[arg-type]
     ended = []
     for _ in range(10):
         schedule.begin(bench.now_ns)
@@ -88,9 +86,9 @@ def test_an_overflow_is_the_error_of_one_collective_only() -> None:
     assert not bench.core.failed
 
 
-def busy_after_its_pass(bench: BenchCore, sequence: int) -> Collective:
+def busy_after_its_pass(bench: BenchCore, sequence: int) -> Collective[None]:
     """A barrier that computes something before and after its only pass."""
-    barrier = plan_barrier(bench.admission, sequence)
+    barrier = BarrierRequest().plan(bench.admission, sequence)
     (work,) = barrier.passes
     barrier.passes = iter((BUSY, work, BUSY, BUSY))
     return barrier
@@ -132,9 +130,7 @@ def test_the_packets_of_collectives_that_overlap_are_counted_once() -> None:
     schedule = Schedule(bench.core)
     ended: list[Outcome] = []
     for sequence in range(6):
-        schedule.add(
-            plan_allreduce(bench.admission, sequence, np.ones(128, np.float32), "max", None, "raise")
-        )
+        schedule.add(AllReduceRequest(np.ones(128, np.float32), "max").plan(bench.admission, sequence))
         if sequence % 3 == 2:
             schedule.begin(bench.now_ns)
             finish(bench)

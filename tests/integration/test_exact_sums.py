@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from host_agent import Accumulator, Communicator, MismatchError, MisuseError
-from host_agent.collectives import Collective, plan_allreduce
-from host_agent.collectives.exact import Exact, plan_exact_allreduce
+from host_agent.collectives import AllReduceRequest, Collective
+from host_agent.collectives.exact import Exact, ExactRequest
 from host_agent.wire import Admission
 from netsum.programs import compiled_program
 from sim.network.network import Network
@@ -40,9 +40,7 @@ def check(workers: Any, seed: int) -> None:
 
 
 def plans(seed: int, rank: int) -> Any:
-    return [
-        lambda admission, number: plan_exact_allreduce(admission, number, summands(seed)[rank], "sum", None)
-    ]
+    return [ExactRequest(summands(seed)[rank]).plan]
 
 
 @pytest.mark.parametrize("lanes", [64, 256])
@@ -130,11 +128,11 @@ def virtual_seconds(arrays: list[Any], exact: Exact, rate_bps: int) -> float:
     for host in hosts:
         network.connect(host, hub, LinkParameters(rate_bps=rate_bps, latency_ns=50_000))
 
-    def plan(worker: int) -> list[Callable[[Admission, int], Collective]]:
-        def make(admission: Admission, sequence: int) -> Collective:
+    def plan(worker: int) -> list[Callable[[Admission, int], Collective[Any]]]:
+        def make(admission: Admission, sequence: int) -> Collective[Any]:
             if exact:
-                return plan_exact_allreduce(admission, sequence, arrays[worker], "sum", None, exact)
-            return plan_allreduce(admission, sequence, arrays[worker], "sum", None, "raise", "never")
+                return ExactRequest(arrays[worker], "sum", None, exact).plan(admission, sequence)
+            return AllReduceRequest(arrays[worker], "sum", None, "raise", "never").plan(admission, sequence)
 
         return [make]
 

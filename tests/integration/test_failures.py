@@ -1,6 +1,7 @@
 """Runs that cannot end well: every survivor gets an error, within its deadline, that says who or what is missing."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from host_agent import (
     ResultsLostError,
     SwitchSilentError,
 )
-from host_agent.collectives import Collective, plan_allreduce, plan_barrier, plan_broadcast
+from host_agent.collectives import AllReduceRequest, BarrierRequest, BroadcastRequest, Collective
 from host_agent.wire.constants import FLAG_MISMATCH, KIND_CONTRIBUTE, KIND_STATUS
 from sim.network.worker import Plan, Worker
 from tests.integration.simulated.star import Cables, Star, StarSwitch, star_switch
@@ -28,8 +29,8 @@ def switch() -> StarSwitch:
 
 
 def total(size: int, op: str = "sum", dtype: str = "float32") -> Plan:
-    def plan(admission: Admission, sequence: int) -> Collective:
-        return plan_allreduce(admission, sequence, np.ones(size, dtype), op, None, "raise")  # type: ignore[arg-type]
+    def plan(admission: Admission, sequence: int) -> Collective[Any]:
+        return AllReduceRequest(np.ones(size, dtype), op).plan(admission, sequence)  # type: ignore[arg-type]
 
     return plan
 
@@ -68,7 +69,7 @@ def test_a_killed_worker_is_named_by_all_others(switch: StarSwitch, seed: int) -
 
 
 def test_several_that_never_start_are_named(switch: StarSwitch) -> None:
-    network = start(switch, lambda worker: [plan_barrier])
+    network = start(switch, lambda worker: [BarrierRequest().plan])
     for worker in (0, 3):
         network.workers[worker].alive = False
     network.run()
@@ -105,27 +106,27 @@ MISMATCHES = {
     "op": (total(100), total(100, "mean")),
     "switch op": (total(100), total(100, "max")),
     "dtype": (total(100), total(100, "sum", "int32")),
-    "kind": (total(100), plan_barrier),
+    "kind": (total(100), BarrierRequest().plan),
     "on_overflow": (
-        lambda admission, sequence: plan_allreduce(admission, sequence, np.ones(5), "sum", None, "raise"),
-        lambda admission, sequence: plan_allreduce(admission, sequence, np.ones(5), "sum", None, "saturate"),
+        AllReduceRequest(np.ones(5)).plan,
+        AllReduceRequest(np.ones(5), "sum", None, "saturate").plan,
     ),
     "a type's unit": (
-        lambda admission, sequence: plan_broadcast(admission, sequence, np.ones(5, "M8[s]"), 0, None),
-        lambda admission, sequence: plan_broadcast(admission, sequence, np.ones(5, "M8[ns]"), 0, None),
+        BroadcastRequest(np.ones(5, "M8[s]"), 0).plan,
+        BroadcastRequest(np.ones(5, "M8[ns]"), 0).plan,
     ),
     "a type's fields": (
-        lambda admission, sequence: plan_broadcast(admission, sequence, np.ones(5, [("x", "f4")]), 0, None),
-        lambda admission, sequence: plan_broadcast(admission, sequence, np.ones(5, [("x", "i4")]), 0, None),
+        BroadcastRequest(np.ones(5, [("x", "f4")]), 0).plan,
+        BroadcastRequest(np.ones(5, [("x", "i4")]), 0).plan,
     ),
     "long items": (
-        lambda admission, sequence: plan_broadcast(admission, sequence, np.zeros(44, "S300"), 0, None),
-        lambda admission, sequence: plan_broadcast(admission, sequence, np.zeros(300, "S44"), 0, None),
+        BroadcastRequest(np.zeros(44, "S300"), 0).plan,
+        BroadcastRequest(np.zeros(300, "S44"), 0).plan,
     ),
     "counts that CRC-16 does not distinguish": (total(70_000, "max"), total(70_000 ^ 0x11021, "max")),
     "root": (
-        lambda admission, sequence: plan_broadcast(admission, sequence, np.ones(5), 0, None),
-        lambda admission, sequence: plan_broadcast(admission, sequence, np.ones(5), 1, None),
+        BroadcastRequest(np.ones(5), 0).plan,
+        BroadcastRequest(np.ones(5), 1).plan,
     ),
 }
 
@@ -194,7 +195,7 @@ def test_a_dead_worker_is_named_where_many_packets_are_lost(
 
 def test_a_worker_that_skips_a_collective_is_found_out(switch: StarSwitch) -> None:
     network = start(
-        switch, lambda worker: [total(64)] * (2 if worker else 1) + [plan_barrier], faults=Cables()
+        switch, lambda worker: [total(64)] * (2 if worker else 1) + [BarrierRequest().plan], faults=Cables()
     )
     network.run()
     assert all(isinstance(error, MismatchError) for error in errors(network.workers))

@@ -1,12 +1,13 @@
 """What losses, a slow switch and late workers cost, in virtual time and packets: bounds that do not depend on the machine."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from host_agent import Admission
-from host_agent.collectives import Collective, plan_allreduce
+from host_agent.collectives import AllReduceRequest, Collective
 from tests.integration.simulated.star import Cables, Star, star_switch
 
 MS = 1_000_000
@@ -24,8 +25,8 @@ def run(
 ) -> Star:
     """Sum ones; returns the network when all have the right sums."""
 
-    def plan(admission: Admission, sequence: int) -> Collective:
-        return plan_allreduce(admission, sequence, np.ones(chunks * 64, np.float32), "sum", None, "raise")
+    def plan(admission: Admission, sequence: int) -> Collective[Any]:
+        return AllReduceRequest(np.ones(chunks * 64, np.float32)).plan(admission, sequence)
 
     switch = star_switch(64)
     network = Star(switch, faults, seed)

@@ -1,17 +1,18 @@
 """Reduce-scatter and all-gather by real worker cores and the real P4 program: what each worker sends and receives."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from host_agent.collectives import (
+    AllGatherRequest,
+    AllReduceRequest,
+    BroadcastRequest,
     Collective,
     Op,
-    plan_all_gather,
-    plan_allreduce,
-    plan_broadcast,
-    plan_reduce_scatter,
+    ReduceScatterRequest,
 )
 from host_agent.errors import ArrayError, MisuseError
 from host_agent.wire import Admission
@@ -20,7 +21,7 @@ from tests.integration.simulated.star import Cables, Star, StarSwitch, star_swit
 from tests.integration.simulated.tree import Fabric, Shape, TreeNetwork
 
 HEADER, SLOTS, RANKS = 20, 4, 4
-Plan = Callable[[Admission, int], Collective]
+Plan = Callable[[Admission, int], Collective[Any]]
 
 
 def run(
@@ -46,17 +47,11 @@ def values(rank: int, size: int) -> np.ndarray:
 
 
 def scattering(size: int, ranks: int = RANKS) -> Callable[[int], Plan]:
-    return lambda rank: (
-        lambda admission, sequence: plan_reduce_scatter(
-            admission, sequence, values(rank, size * ranks), "sum", None, "raise", "never"
-        )
-    )
+    return lambda rank: ReduceScatterRequest(values(rank, size * ranks), "sum", None, "raise", "never").plan
 
 
 def gathering(size: int) -> Callable[[int], Plan]:
-    return lambda rank: (
-        lambda admission, sequence: plan_all_gather(admission, sequence, values(rank, size), None)
-    )
+    return lambda rank: AllGatherRequest(values(rank, size)).plan
 
 
 @pytest.mark.parametrize("lanes", [64, 256])
@@ -126,9 +121,7 @@ def test_what_all_workers_must_learn_comes_to_all(dtype: str) -> None:
 
     def plan(rank: int) -> Plan:
         array = values(rank, 64 * RANKS * 8).astype(dtype)
-        return lambda admission, sequence: plan_reduce_scatter(
-            admission, sequence, array, op, None, "raise", "never"
-        )
+        return ReduceScatterRequest(array, op, None, "raise", "never").plan
 
     for worker in run(64, plan):
         assert worker.outcomes[0].error is None
@@ -138,7 +131,7 @@ def test_what_all_workers_must_learn_comes_to_all(dtype: str) -> None:
 
 def test_the_root_of_a_broadcast_receives_headers() -> None:
     def plan(rank: int) -> Plan:
-        return lambda admission, sequence: plan_broadcast(admission, sequence, values(rank, 640), 1, None)
+        return BroadcastRequest(values(rank, 640), 1).plan
 
     for worker in run(64, plan, ranks=2):
         np.testing.assert_array_equal(worker.outcomes[0].result, values(1, 640))
@@ -150,9 +143,7 @@ def test_the_root_of_a_broadcast_receives_headers() -> None:
 @pytest.mark.parametrize("drop", [0.02, 0.3])
 def test_under_losses_no_lanes_come_that_are_not_needed(lanes: int, drop: float) -> None:
     def plan(rank: int) -> Plan:
-        return lambda admission, sequence: plan_allreduce(
-            admission, sequence, values(rank, 40 * lanes), "sum", None, "raise", "never", root=0
-        )
+        return AllReduceRequest(values(rank, 40 * lanes), "sum", None, "raise", "never", root=0).plan
 
     for worker in run(lanes, plan, cables=Cables(drop=drop, jitter_ns=30_000)):
         assert worker.outcomes[0].error is None
@@ -185,13 +176,13 @@ def admission(quorum: int = 0) -> Admission:
     ("plan", "what"),
     [
         (
-            lambda given: plan_reduce_scatter(given, 0, np.zeros(4), "sum", None, "raise", "auto"),
+            lambda given: ReduceScatterRequest(np.zeros(4)).plan(given, 0),
             "reduce_scatter",
         ),
-        (lambda given: plan_all_gather(given, 0, np.zeros(4), None), "all_gather"),
+        (lambda given: AllGatherRequest(np.zeros(4)).plan(given, 0), "all_gather"),
     ],
 )
-def test_a_job_with_a_quorum_has_none(plan: Callable[[Admission], Collective], what: str) -> None:
+def test_a_job_with_a_quorum_has_none(plan: Callable[[Admission], Collective[Any]], what: str) -> None:
     with pytest.raises(
         MisuseError, match=f"^{what}: a job with a quorum has none, as all its workers need all results$"
     ):
@@ -201,24 +192,22 @@ def test_a_job_with_a_quorum_has_none(plan: Callable[[Admission], Collective], w
 @pytest.mark.parametrize("shape", [(), (3,), (1, 2)])
 def test_an_array_that_cannot_be_divided_is_refused(shape: Sequence[int]) -> None:
     with pytest.raises(ArrayError, match="the first dimension must be a multiple of 2"):
-        plan_reduce_scatter(admission(), 0, np.zeros(shape), "sum", None, "raise", "auto")
+        ReduceScatterRequest(np.zeros(shape)).plan(admission(), 0)
 
 
 def test_an_out_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ArrayError, match=r"out must be a writable float32 array of shape \(2, 4\)"):
-        plan_all_gather(admission(), 0, np.zeros(4, np.float32), np.zeros(8, np.float32))
+        AllGatherRequest(np.zeros(4, np.float32), np.zeros(8, np.float32)).plan(admission(), 0)
 
 
 def test_an_out_that_is_no_array_is_refused() -> None:
     with pytest.raises(ArrayError, match=r"out must be a writable float32 array of shape \(2, 4\), got list"):
-        plan_all_gather(admission(), 0, np.zeros(4, np.float32), [])  # type: ignore[arg-type]
+        AllGatherRequest(np.zeros(4, np.float32), []).plan(admission(), 0)  # type: ignore[arg-type]
 
 
 def test_workers_that_mean_another_root_get_an_error() -> None:
     def plan(rank: int) -> Plan:
-        return lambda given, sequence: plan_allreduce(
-            given, sequence, values(0, 640), "sum", None, "raise", "never", root=rank
-        )
+        return AllReduceRequest(values(0, 640), "sum", None, "raise", "never", root=rank).plan
 
     for worker in run(64, plan, ranks=2):
         assert type(worker.outcomes[0].error).__name__ == "MismatchError"

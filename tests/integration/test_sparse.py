@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from host_agent.collectives import plan_allreduce, sparse
-from host_agent.collectives.rows import Rows, plan_allreduce_rows
+from host_agent.collectives import AllReduceRequest, sparse
+from host_agent.collectives.rows import AllReduceRowsRequest, Rows
 from host_agent.errors import ArrayError, MisuseError
 from tests.integration.simulated.reference import expected
 from tests.integration.simulated.star import Cables, Star, StarSwitch, star_switch
@@ -122,11 +122,7 @@ def test_rows_of_workers_are_added_where_any_has_them(dtype: str, width: int, ro
     network = Star(switch, Cables(drop=0.05, duplicate=0.1, jitter_ns=50_000), 1)
     hosts = network.add_job(
         switch.admit(3, 8),
-        lambda worker: [
-            lambda admission, sequence: plan_allreduce_rows(
-                admission, sequence, parts[worker], row_count, "sum", "raise"
-            )
-        ],
+        lambda worker: [AllReduceRowsRequest(parts[worker], row_count).plan],
     )
     network.run()
     union = np.unique(np.concatenate([part.numbers for part in parts]))
@@ -152,7 +148,7 @@ def test_rows_that_do_not_fit_are_refused(
 ) -> None:
     rows = Rows(np.array(numbers, np.int64), np.zeros(shape, np.float32))
     with pytest.raises(ArrayError, match=message):
-        plan_allreduce_rows(star_switch(64).admit(1, 4)[0], 0, rows, row_count, "sum", "raise")
+        AllReduceRowsRequest(rows, row_count).plan(star_switch(64).admit(1, 4)[0], 0)
 
 
 @pytest.mark.parametrize("op", ["min", "max"])
@@ -161,7 +157,7 @@ def test_zeros_take_part_in_extremes(op: str, dtype: str) -> None:
     admission = star_switch(64).admit(1, 4)[0]
     array = np.zeros(1000, dtype)
     with pytest.raises(MisuseError, match=f"op '{op}' cannot leave out zeros"):
-        plan_allreduce(admission, 0, array, op, None, "raise", "always")  # type: ignore[arg-type]
+        AllReduceRequest(array, op, None, "raise", "always").plan(admission, 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("op", ["sum", "bor"])

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.collectives import Offer, Op, Reduced, plan_quorum_allreduce
+from host_agent.collectives import Offer, Op, Reduced, RoundRequest
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from sim.network.worker import Worker
@@ -53,7 +53,7 @@ class RoundWorkers:
 
         def plans(worker: int) -> list[Any]:
             return [
-                lambda admission, sequence, offer=offer: plan_quorum_allreduce(admission, sequence, offer, op)
+                lambda admission, sequence, offer=offer: RoundRequest(offer, op).plan(admission, sequence)
                 for offer in self._offers[worker]
             ]
 

@@ -8,12 +8,13 @@ import numpy.typing as npt
 
 from host_agent import Admission, SumOverflowError
 from host_agent.collectives import (
+    AllGatherRequest,
+    AllReduceRequest,
+    BarrierRequest,
+    BroadcastRequest,
     Collective,
-    plan_all_gather,
-    plan_allreduce,
-    plan_barrier,
-    plan_broadcast,
-    plan_reduce_scatter,
+    OnOverflow,
+    ReduceScatterRequest,
 )
 from host_agent.schedule import Outcome
 from sim.network.worker import Plan
@@ -81,24 +82,28 @@ class Task:
     """Whether each worker gets its row of the result alone."""
 
     def plan(self, worker: int) -> Plan:
-        def plan(admission: Admission, sequence: int) -> Collective:
+        def plan(admission: Admission, sequence: int) -> Collective[Any]:
             part = self.parts[worker].copy()
             if self.op == "barrier":
-                return plan_barrier(admission, sequence)
+                return BarrierRequest().plan(admission, sequence)
             out = part if self.in_place else None
             if self.op == "broadcast":
-                return plan_broadcast(admission, sequence, part, 0, out)
-            choice = "saturate" if self.saturate else "raise"
+                return BroadcastRequest(part, 0, out).plan(admission, sequence)
+            choice: OnOverflow = "saturate" if self.saturate else "raise"
             if self.op == "all_gather":
                 result = np.zeros((len(self.parts), *part.shape), part.dtype) if self.in_place else None
                 if result is not None:
                     result[worker] = part
-                return plan_all_gather(
-                    admission, sequence, part if result is None else result[worker], result
+                return AllGatherRequest(part if result is None else result[worker], result).plan(
+                    admission, sequence
                 )
+            sparse: Any = self.sparse
+            bits: Any = self.bits
+            op: Any = self.op
             if self.scatters:
-                return plan_reduce_scatter(admission, sequence, part, self.op, None, choice, self.sparse)  # type: ignore[arg-type]
-            return plan_allreduce(admission, sequence, part, self.op, out, choice, self.sparse, self.bits)  # type: ignore[arg-type]
+                request = ReduceScatterRequest(part, op, None, choice, sparse)
+                return request.plan(admission, sequence)
+            return AllReduceRequest(part, op, out, choice, sparse, bits).plan(admission, sequence)
 
         return plan
 

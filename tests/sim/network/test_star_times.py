@@ -1,11 +1,12 @@
 """Times on a star against closed forms, exactly; and that the sums are those of the definition."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from host_agent.collectives import Collective, plan_allreduce
+from host_agent.collectives import AllReduceRequest, Collective
 from host_agent.wire import Admission
 from sim.network.network import Network
 from sim.network.parameters import HostCost, LinkParameters, SwitchCost
@@ -40,8 +41,8 @@ def star(
     values = [np.arange(chunks * lanes, dtype=np.int32) * (worker + 1) for worker in range(workers)]
 
     def plan(worker: int):  # type: ignore[no-untyped-def]
-        def make(admission: Admission, sequence: int) -> Collective:
-            return plan_allreduce(admission, sequence, values[worker], "max", None, "raise")
+        def make(admission: Admission, sequence: int) -> Collective[Any]:
+            return AllReduceRequest(values[worker], "max").plan(admission, sequence)
 
         return [make]
 
