@@ -10,19 +10,18 @@ chunk that travels takes one frame of each worker each way, and a ring sends 2(n
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 
 from controller.service.client import OperatorClient
 from host_agent.codecs.packed import BITS, packed_codec
 from host_agent.joining.leaf import LEAF_VARIABLE
-from host_agent.wire.constants import HEADER_BYTES
-from host_agent.wire.header import FRAME_HEADERS_BYTES
 from netsum.allreduce.launch import silence_of
-from netsum.allreduce.plan import CHOICES, Exchange, Plan, PlanError, parse_size, size_text
+from netsum.allreduce.plan import CHOICES, Exchange, Plan, PlanError, parse_size
 from netsum.allreduce.report import Message, Row, make_rows
 from netsum.allreduce.session import run_between, testbed_sites
+from netsum.bench.allreduce_results import GLOO, HEADINGS, AllReduceResult, gloo_bound, netsum_bound, table
 from netsum.bench.machine import command_line, machine_and_date
 from netsum.bench.results import print_table
 from netsum.bench.testbeds import run_ranks, testbed
@@ -35,54 +34,6 @@ from topologies.switch_process import missing_for_switch
 from topologies.topology_file import load_topology
 from topologies.units import parse_rate_bps
 
-TCP_FRAME_BYTES, TCP_PAYLOAD_BYTES = 14 + 1500, 1500 - 20 - 20 - 12
-"""A full segment on a link with an MTU of 1500, with timestamps."""
-GLOO = "Gloo (TCP)"
-
-
-def netsum_bound(rate_bps: int, lanes: int, elements_per_lane: int = 1, union_share: float = 1.0) -> float:
-    """Return the elements/s that a link carries, where a share of the array's chunks travels."""
-    frame_bits = 8 * (FRAME_HEADERS_BYTES + HEADER_BYTES + lanes * 4)
-    return rate_bps * lanes * elements_per_lane / frame_bits / union_share
-
-
-def gloo_bound(rate_bps: int, workers: int) -> float:
-    """Return the float32 elements/s of a ring all-reduce: each link carries 2(n - 1)/n of the array each way."""
-    wire_bytes = 4 * TCP_FRAME_BYTES / TCP_PAYLOAD_BYTES * 2 * (workers - 1) / workers
-    return rate_bps / (8 * wire_bytes)
-
-
-@dataclass(frozen=True)
-class Result:
-    """What one contender did with one size at one loss."""
-
-    contender: str  # Such as "netsum, 256 lanes".
-    switch: str  # ``embedded`` or ``bmv2``.
-    rate: str  # Of the links, as tc writes it.
-    loss_percent: str  # Of every link, each way.
-    workers: int
-    bound: float  # The links' own, in elements/s.
-    row: Row
-    # What the switch had of the processors in the timed repeats; None if that was not measured.
-    switch_seconds: float | None
-
-    @property
-    def array(self) -> str:
-        """What was reduced: a dense array, one with zeros, or elements of few bits."""
-        row = self.row
-        if row.bits != "full":
-            return f"{row.bits} bits"
-        return "dense" if row.density == 1 else f"{row.density * 100:.4g} %, {row.overlap}"
-
-    def us_per_packet(self, seconds: float | None) -> str:
-        """Return processor time over the packets that hosts sent and received, in microseconds; empty if not known."""
-        return "" if seconds is None or not self.row.packets else f"{seconds / self.row.packets * 1e6:.2f}"
-
-    @property
-    def share(self) -> float:
-        """The median as a share of the links' bound."""
-        return self.row.elements_per_s.median / self.bound
-
 
 class _Bench:
     def __init__(
@@ -94,7 +45,7 @@ class _Bench:
         self._slots = slots
         self._folder = folder
         self._echo = echo
-        self.results: list[Result] = []
+        self.results: list[AllReduceResult] = []
 
     def compare(self, switch: str, lanes: int, rate: str, loss: str, plan: Plan, *, with_gloo: bool) -> None:
         """Measure netsum, and Gloo if chosen, on one testbed."""
@@ -128,15 +79,17 @@ class _Bench:
                 for row, seconds in zip(outcome.rows, spent.of_exchanges(), strict=True):
                     per_lane = 1 if isinstance(row.bits, str) else packed_codec(row.bits, workers).per_lane
                     bound = netsum_bound(rate_bps, lanes, per_lane, row.union_share or 1.0) / sharing
-                    self._keep([Result(name, switch, rate, loss, workers, bound, row, seconds)])
+                    self._keep([AllReduceResult(name, switch, rate, loss, workers, bound, row, seconds)])
             if with_gloo:
                 self._echo(f"{GLOO} on {bed.state['topology']}, {where}")
                 logs = self._logs(f"{switch}-gloo-{rate}-{loss}")
                 rows = gloo_rows(bed, dense_part(plan), logs, self._per_host)
                 bound = gloo_bound(rate_bps, workers)
-                self._keep(Result(GLOO, switch, rate, loss, workers, bound, row, None) for row in rows)
+                self._keep(
+                    AllReduceResult(GLOO, switch, rate, loss, workers, bound, row, None) for row in rows
+                )
 
-    def _keep(self, results: Iterable[Result]) -> None:
+    def _keep(self, results: Iterable[AllReduceResult]) -> None:
         self.results += results
         # What was measured stays, whatever becomes of the rest.
         (self._folder / "results.json").write_text(
@@ -225,60 +178,6 @@ def gloo_rows(bed: RunningTestbed, plan: Plan, folder: Path, per_host: int = 1) 
     return make_rows(plan, rounds)
 
 
-HEADINGS = (
-    *("switch", "rate", "loss", ">size", "array", "contender", "?>union", ">M elements/s\nper worker"),
-    *(">of its\nbound", ">x dense", ">x Gloo", "?>bounds'\nratio", "?>resent", "?>host\nµs/packet"),
-    *(">ms, median\n(99th %)", "?>switch\nµs/packet", "?>MB\nup", "?>MB\ndown", "right,\nsame bits"),
-)
-
-
-def _table(results: Sequence[Result]) -> list[list[str]]:
-    gloo: dict[object, Result] = {}
-    dense: dict[object, Result] = {}
-    for one in results:
-        where = (one.switch == "bmv2", one.rate, one.loss_percent, one.row.bytes)
-        if one.contender == GLOO:
-            gloo[where] = one
-        dense.setdefault((one.contender, one.switch, *where), one)
-    lines = []
-    for one in results:
-        row, rate = one.row, one.row.elements_per_s
-        where = (one.switch == "bmv2", one.rate, one.loss_percent, row.bytes)
-        peer, plain = gloo.get(where), dense[one.contender, one.switch, *where]
-        rates = [each / 1e6 for each in (rate.median, rate.least, rate.most)]
-        ratio = theory = ""
-        if peer is not None and peer is not one:
-            ratio = f"{rate.median / peer.row.elements_per_s.median:.2f}"
-            theory = f"{one.bound / peer.bound:.2f}"
-        a_rank = row.repeats * one.workers * 1e6
-        lines.append(
-            [
-                *(
-                    one.switch,
-                    one.rate,
-                    f"{one.loss_percent} %",
-                    size_text(row.bytes),
-                    one.array,
-                    one.contender,
-                ),
-                "" if row.union_share is None else f"{row.union_share:.2%}",
-                f"{rates[0]:.3f} ({rates[1]:.3f} … {rates[2]:.3f})",
-                f"{one.share:.1%}",
-                "" if plain is one else f"{rate.median / plain.row.elements_per_s.median:.2f}",
-                *(ratio, theory, "" if row.retransmissions is None else f"{row.retransmissions:,}"),
-                one.us_per_packet(row.processor_seconds),
-                f"{row.seconds.median * 1e3:.2f} ({row.seconds.p99 * 1e3:.2f})",
-                one.us_per_packet(one.switch_seconds),
-                *(
-                    "" if each is None else f"{each / a_rank:.2f}"
-                    for each in (row.bytes_sent, row.bytes_received)
-                ),
-                "yes" if row.correct and row.same_bits else "NO",
-            ]
-        )
-    return lines
-
-
 def _numbers(option: str, text: str, most: float) -> list[float]:
     try:
         numbers = [float(each) for each in text.split(",") if each.strip()]
@@ -353,7 +252,7 @@ def run(
         if lacking is None:
             for switch in ("bmv2", "embedded"):
                 bench.compare(switch, 64, bmv2_rate, "0", small, with_gloo=True)
-    text = print_table(HEADINGS, _table(bench.results), key=6)
+    text = print_table(HEADINGS, table(bench.results), key=6)
     for line in bench.uplinks:
         print(line)
     if lacking is not None:

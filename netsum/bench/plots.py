@@ -1,18 +1,16 @@
-"""Plots of what the benchmarks measured, as PNG and SVG."""
+"""Plots of benchmark results, as PNG and SVG."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib
 from matplotlib import pyplot as plt
 
 from netsum.allreduce.plan import size_text
-
-if TYPE_CHECKING:
-    from netsum.bench.allreduce import Result
+from netsum.bench.allreduce_results import AllReduceResult
 
 __all__ = ["plot_allreduce", "plot_sparse", "plt", "save"]
 
@@ -27,7 +25,7 @@ def save(figure: Any, folder: Path, name: str) -> Path:
     return folder / f"{name}.svg"
 
 
-def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
+def plot_allreduce(results: Sequence[AllReduceResult], folder: Path) -> None:
     """Draw elements/s over the array's size, a panel for each loss; a dashed line is a contender's bound."""
     rate, switch = results[0].rate, results[0].switch
     drawn = [one for one in results if (one.rate, one.switch, one.array) == (rate, switch, "dense")]
@@ -74,7 +72,7 @@ def plot_allreduce(results: Sequence[Result], folder: Path) -> None:
     save(figure, folder, "allreduce")
 
 
-def plot_sparse(results: Sequence[Result], folder: Path) -> None:
+def plot_sparse(results: Sequence[AllReduceResult], folder: Path) -> None:
     """Draw the time over the share of blocks that are not zero, a panel for each size; a dashed line is the links' bound."""
     first = results[0]
     same = [one for one in results if (one.rate, one.loss_percent) == (first.rate, first.loss_percent)]
