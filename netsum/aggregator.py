@@ -30,6 +30,7 @@ from host_agent.joining.leaf import READY
 from host_agent.wire.constants import UDP_PORT
 from netsum_common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel, split_host_port
 from netsum_common.closing import Closing
+from netsum_common.programs import command_of
 from netsum_common.rings import is_trusted
 from sim.switch.serve import ServeError, ServeOptions, check
 from topologies.announcing import START_TIMEOUT_S, start_announced
@@ -207,7 +208,7 @@ class Agent(Closing):
 
         def start(ready_fd: int) -> Child:
             command = [
-                *(sys.executable, "-P", "-m", "sim.switch.serve"),
+                *command_of("switch"),
                 *("--p4runtime", self._p4runtime, "--device-id", str(DEVICE_ID), "--ready-fd", str(ready_fd)),
             ]
             if self._interface:

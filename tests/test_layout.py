@@ -1,12 +1,16 @@
 """The layout of the tests: no folder of tests hides an installed package; a second run takes up what a first one skipped."""
 
+import ast
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).parent
+ROOT = TESTS.parent
 
 
 def test_no_folder_of_tests_is_on_the_import_path() -> None:
@@ -59,3 +63,45 @@ def test_git_ignores_what_commands_leave(folder: str) -> None:
         ["git", "check-ignore", "--quiet", f"{folder}/file"], cwd=TESTS.parent, check=False
     )
     assert ignored.returncode == 0
+
+
+def modules() -> dict[str, Path]:
+    """Return the files of all modules of the product, by the modules' names."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        packages = tomllib.load(file)["tool"]["importlinter"]["root_packages"]
+    files = [path.relative_to(ROOT) for package in packages for path in (ROOT / package).rglob("*.py")]
+    return {".".join(path.with_suffix("").parts).removesuffix(".__init__"): ROOT / path for path in files}
+
+
+def modules_named_in(path: Path, known: dict[str, Path]) -> Iterator[str]:
+    """Return the modules that strings of a file name, as a command that starts one does."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
+            named = node.value.partition(":")[0]
+            if named in known:
+                yield named
+
+
+def is_within(module: str, packages: list[str]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def test_no_string_names_a_module_that_the_import_rules_forbid() -> None:
+    # A module that is started by its name depends on it as one that imports it: netsum_common.programs has the way up.
+    known = modules()
+    assert len(known) > 500
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    rules = [
+        (contract["source_modules"], contract["forbidden_modules"])
+        for contract in contracts
+        if contract["type"] == "forbidden"
+    ]
+    named = {name: set(modules_named_in(path, known)) for name, path in known.items()}
+    assert any(named.values())
+    assert [
+        f"{name} names {other}"
+        for name, others in named.items()
+        for other in sorted(others)
+        if any(is_within(name, sources) and is_within(other, forbidden) for sources, forbidden in rules)
+    ] == []

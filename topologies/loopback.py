@@ -4,11 +4,11 @@ import itertools
 import json
 import os
 import socket
-import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from netsum_common.programs import command_of
 from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.children import Child, uninterrupted
 from topologies.hosts import Host
@@ -81,7 +81,7 @@ class LoopbackTestbed:
             return Child(
                 "the embedded switch",
                 [
-                    *(sys.executable, "-P", "-m", "sim.switch.serve"),
+                    *command_of("switch"),
                     *("--p4runtime", self.p4runtime_address, "--device-id", str(self.device_id)),
                     *(
                         "--udp-host",

@@ -2,11 +2,11 @@
 
 import json
 import shutil
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from netsum_common.programs import command_of
 from topologies.announcing import START_TIMEOUT_S, await_socket, start_announced
 from topologies.captures import keep_earlier
 from topologies.children import Child, TestbedError
@@ -101,7 +101,8 @@ class EmbeddedSwitch(SwitchProcess):
         def start(ready_fd: int) -> Child:
             return self._launch(
                 [
-                    *(sys.executable, "-P", "-m", "sim.switch.serve", *interfaces),
+                    *command_of("switch"),
+                    *interfaces,
                     *("--p4runtime", self.p4runtime_address, "--device-id", str(self.spec.device_id)),
                     *("--cpu-port", str(self.spec.cpu_port), "--engine", self.engine),
                     *("--status", str(self.status)),

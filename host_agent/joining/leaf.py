@@ -10,7 +10,6 @@ import os
 import select
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -19,11 +18,10 @@ from typing import Final
 
 from host_agent.errors import MisuseError
 from netsum_common.channel import TlsFiles
+from netsum_common.programs import command_of, is_registered
 from netsum_common.rings import is_trusted
 
 LEAF_VARIABLE: Final = "NETSUM_HOST_LEAF"
-LEAF_MODULE: Final = "netsum.aggregator"
-"""The module that runs it. A name only: the host agent does not import the switch."""
 _MOST_STARTS: Final = 3  # In succession, of switches that end before they are ready.
 READY: Final = b"\1"  # What a leaf sends to each rank once it has registered.
 _BACKOFF_S: Final = 0.2
@@ -39,7 +37,7 @@ def wants_leaf() -> bool:
     value = os.environ.get(LEAF_VARIABLE) or "1"
     if value not in ("0", "1"):
         raise MisuseError(f"{LEAF_VARIABLE}: expected 0 or 1, not {value!r}")
-    return value == "1" and all(find_spec(package) for package in ("netsum", "sim", "llvmlite"))
+    return value == "1" and is_registered("leaf") and find_spec("llvmlite") is not None
 
 
 def machine() -> str:
@@ -130,7 +128,7 @@ class LeafKeeper:
         return started
 
     def _start(self, listener: socket.socket, name: str, ip: str) -> None:
-        command = [sys.executable, "-P", "-m", LEAF_MODULE, "--controller", self._controller, "--name", name]
+        command = [*command_of("leaf"), "--controller", self._controller, "--name", name]
         # A session of its own: what ends one rank's process group must not end the switch of the others.
         started = subprocess.Popen(
             [*command, "--ip", ip, "--listener", str(listener.fileno())],

@@ -4,7 +4,6 @@ import json
 import os
 import select
 import subprocess
-import sys
 import threading
 import time
 from importlib.util import find_spec
@@ -13,9 +12,8 @@ from typing import IO, Final
 from host_agent.compilation_news import news
 from host_agent.joining.errors import JoinError
 from host_agent.joining.seat import open_seats
+from netsum_common.programs import command_of
 
-SERVICE_MODULE: Final = "netsum.local_service"
-"""The module to start if no service is configured. A name only: the host agent does not import the switch."""
 SERVICE_START_TIMEOUT_S: Final = 1600.0
 """Longer than the parts that the service starts may take, which say what went wrong. A service that ends is noticed at once."""
 QUIET_S: Final = 5.0  # A start that takes longer compiles something: a message says so.
@@ -39,8 +37,7 @@ def start_service(places: int) -> str:
             f"no switch can be started on this machine without the Python package {' and '.join(missing)}: "
             f"pip install {' '.join(missing)}, or set NETSUM_CONTROLLER to a running controller"
         )
-    # -P: files in the working directory must not hide the service's modules.
-    command = [sys.executable, "-P", "-m", SERVICE_MODULE, "--places", str(places), "--until-unused"]
+    command = [*command_of("service"), "--places", str(places), "--until-unused"]
     for option, variable in (
         ("--lanes", "NETSUM_LANES"),
         ("--slots", "NETSUM_SLOTS"),
@@ -76,7 +73,7 @@ def start_service(places: int) -> str:
         message = json.loads(line)
     except ValueError:
         message = {
-            "error": f"{SERVICE_MODULE} ended or said nothing for {SERVICE_START_TIMEOUT_S:.0f} s; its output above says why"
+            "error": f"the service ended or said nothing for {SERVICE_START_TIMEOUT_S:.0f} s; its output above says why"
         }
     if "address" not in message:
         raise JoinError(f"no switch could be started on this machine: {message.get('error')}")

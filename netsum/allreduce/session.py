@@ -4,7 +4,6 @@ Failures raise `TestbedError`; the message says what is wrong.
 """
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from controller.session import PROGRAM_TIMEOUT_S
 from netsum.allreduce.launch import Ranks, Site, rank_command, silence_of
 from netsum.allreduce.plan import Plan
 from netsum.allreduce.report import Message, Row, make_rows
+from netsum_common.programs import command_of
 from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.children import Child, TestbedError
 from topologies.run_folder import RunningTestbed
@@ -123,7 +123,7 @@ def loopback_controller(workers: int, lanes: int, drop_ppm: int, folder: Path) -
         return Child(
             "the switch on loopback and its controller",
             [
-                *(sys.executable, "-P", "-m", "netsum.local_service", "--places", str(workers)),
+                *(*command_of("service"), "--places", str(workers)),
                 *("--lanes", str(lanes), "--drop-ppm", str(drop_ppm), "--ready-fd", str(ready_fd)),
             ],
             folder / "controller.log",

@@ -29,6 +29,7 @@ from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, BenchJob
 from netsum.bench.xdp_twin import adding_ns, compiler
 from netsum.option_values import OptionValueError
 from netsum.programs import LANES, compiled_program
+from netsum_common.programs import command_of
 from topologies import namespaces
 from topologies.announcing import await_socket
 from topologies.children import Child, TestbedError, ending_in_order
@@ -121,7 +122,7 @@ def _embedded(cables: _Cables, folder: Path, engine: str = "embedded") -> Iterat
     """Run the embedded switch; yields where its P4Runtime listens."""
     interfaces = [word for port, name in cables.ports.items() for word in ("--interface", f"{port}@{name}")]
     address = f"unix:{folder}/embedded.sock"
-    command = [sys.executable, "-P", "-m", "sim.switch.serve", "--p4runtime", address, *interfaces]
+    command = [*command_of("switch"), "--p4runtime", address, *interfaces]
     command += ["--engine", engine]
     with _running(EMBEDDED, cables.switch, command, folder / "embedded"):
         yield address

@@ -4,6 +4,7 @@ import hashlib
 import os
 import signal
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -42,7 +43,9 @@ def children() -> set[int]:
 def test_a_leaf_that_was_ready_is_started_again_however_often_it_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(leaf, "LEAF_MODULE", "tests.host_agent.ready_leaf")
+    monkeypatch.setattr(
+        leaf, "command_of", lambda _: [sys.executable, "-P", "-m", "tests.host_agent.ready_leaf"]
+    )
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     failures: list[tuple[str, str]] = []
     name = f"killed-{os.getpid()}"

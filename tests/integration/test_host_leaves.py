@@ -339,7 +339,7 @@ def test_a_restart_of_the_controller_disturbs_no_leaf(bed: LoopbackTestbed, tmp_
 def test_a_job_goes_on_without_a_leaf_that_does_not_start(
     bed: LoopbackTestbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaf, "LEAF_MODULE", "netsum.no_such_module")
+    monkeypatch.setattr(leaf, "command_of", lambda _: [sys.executable, "-P", "-m", "netsum.no_such_module"])
     options = options_for(bed, tmp_path)
     with service_on(options) as service, OperatorClient(service.address, timeout_s=DEADLINE_S) as operator:
         service.ready()
