@@ -13,7 +13,7 @@ import numpy.typing as npt
 from controller.entries import COUNTERS, TREE_COUNTERS
 from host_agent.protocol.records import COUNTERS as CORE_COUNTERS
 from sim.explore.engine.fair import FAIR_ROUNDS
-from sim.explore.random_walk import FAULT_KINDS, WEIGHTS, random_runs
+from sim.explore.random_walk import FAULT_KINDS, WALK, WEIGHTS, random_runs
 from sim.explore.scenario import Scenario, passes_of
 from sim.explore.story import Step, Walk
 from sim.explore.system import System
@@ -102,16 +102,18 @@ class RandomRuns:
         self.system = system = System(scenario, program, worker)
         self.tally = Tally()
         mixed = np.random.SeedSequence([seed, sum(scenario.name.encode())]).generate_state(1, np.uint64)
-        self._generator = mixed | np.uint64(1)
-        self._weights = np.array([_WEIGHTS.get(name, 0) for name in WEIGHTS], np.int64)
+        self._walk = walk = np.zeros(1, WALK)
+        walk["generator"] = mixed | np.uint64(1)
+        walk["limit"], walk["budget"] = _LIMIT, _BUDGET
+        for name in WEIGHTS:
+            walk[name] = _WEIGHTS[name]
         # A tree has more entries to write until its workers can join a new epoch.
-        self._weights[WEIGHTS.index("control")] *= 2 * scenario.shape.switches - 1
+        walk["control"] *= 2 * scenario.shape.switches - 1
         self._trail = np.zeros(_LIMIT, np.uint32)
-        self._totals = np.zeros(6, np.int64)
         cells = [system.counter_address(name, 1) for name in OUTCOMES]
         self._counters = np.array(cells, np.int64)
         self._before = np.zeros(len(OUTCOMES), np.int64)
-        self._work: tuple[npt.NDArray[Any], ...] = (
+        self._fair: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] = (
             np.zeros((8, 3), np.uint64),
             np.zeros((FAIR_ROUNDS, 2), np.uint64),
             np.zeros(4, np.uint64),
@@ -129,23 +131,19 @@ class RandomRuns:
             result = int(
                 random_runs(
                     system.record,
+                    self._walk[0],
                     np.int64(system.blank.ctypes.data),
                     system.root,
-                    np.int64(0),
-                    self._generator,
-                    self._weights,
-                    np.int64(_LIMIT),
-                    np.int64(_BUDGET),
                     self._trail,
-                    self._totals,
                     self._counters,
                     self._before,
                     self.tally.pairs,
-                    *self._work,
+                    self._fair,
                 )
             )
             self.tally.seconds = time.monotonic() - started
-        self.tally.runs, self.tally.rounds, self.tally.steps, self.tally.ended = map(int, self._totals[:4])
+        for name in ("runs", "rounds", "steps", "ended"):
+            setattr(self.tally, name, int(self._walk[name][0]))
         cores = world.arrays["cores"]
         self.tally.core = {name: int(cores[name].sum()) for name in CORE_COUNTERS if name != "chunks"}
         return result
@@ -154,7 +152,7 @@ class RandomRuns:
         """Return the steps of the last run."""
         walk = Walk(self.system)
         made = []
-        for code in self._trail[: int(self._totals[4])].tolist():
+        for code in self._trail[: int(self._walk["run_steps"][0])].tolist():
             step = walk.step_of(code)
             made.append(step)
             walk.make(step)

@@ -20,7 +20,26 @@ from sim.explore.engine.switch_steps import stage_of
 from sim.explore.engine.worker_steps import timers_of
 
 WEIGHTS: Final = ("lose", "keep", "timers", "begin", "kill", "control", "restart", "offer", "deadline")
-"""Parts of 65,536: a packet is lost or kept when its turn comes, a worker sends, and its timers may have fired, …"""
+"""Chances of a step, in parts of 65,536: a packet is lost or kept when its turn comes, a worker sends, its timers fire, …"""
+
+WALK: Final = np.dtype(
+    [
+        ("generator", np.uint64),  # State of the generator; never 0.
+        ("generator_of_run", np.uint64),  # State of the generator when the last run began.
+        *((name, np.int64) for name in WEIGHTS),
+        ("limit", np.int64),  # Steps after which a fair network brings a run to its end.
+        ("budget", np.int64),  # Steps of one call of `random_runs`.
+        # Totals.
+        ("runs", np.int64),
+        ("rounds", np.int64),
+        ("steps", np.int64),
+        ("ended", np.int64),  # Runs that a fair network had to bring to their end.
+        # The run that is made.
+        ("run_steps", np.int64),
+        ("restarted", np.int64),  # Whether a switch has restarted.
+    ],
+    align=True,
+)
 
 FAULT_KINDS: Final = (
     "in turn",
@@ -30,17 +49,18 @@ FAULT_KINDS: Final = (
     "after a restart",
     "after a death",
 )
-"""Fault present when a packet reaches the switch."""
+"""Faults present when a packet reaches the switch."""
+_IN_TURN, _KEPT, _OVERTAKEN, _OLD_EPOCH, _AFTER_RESTART, _AFTER_DEATH = range(len(FAULT_KINDS))
 
 
 @compiled
-def _next(generator: Record) -> Integer:
+def _next(walk: Record) -> Integer:
     """Return 31 random bits (xorshift64*, Vigna 2016)."""
-    x = generator[0]
+    x = walk.generator
     x ^= x >> np.uint64(12)
     x ^= x << np.uint64(25)
     x ^= x >> np.uint64(27)
-    generator[0] = x
+    walk.generator = x
     return np.int64((x * np.uint64(0x2545F4914F6CDD1D)) >> np.uint64(33))
 
 
@@ -67,120 +87,139 @@ def _count_outcome(counters: Record, before: Record, pairs: Record, kind: Intege
 
 
 @compiled
+def _draw_step(world: Record, walk: Record) -> tuple[Integer, Integer]:
+    """Draw the kind of the next step, and the host, the switch or the place of the packet that makes it."""
+    draw = _next(walk)
+    left = draw & 0xFFFF
+    host = (draw >> 16) % world.hosts
+    left -= walk.kill
+    if left < 0:
+        return np.int64(codes.KILL), host
+    left -= walk.control
+    if left < 0:
+        return np.int64(codes.JOIN if stage_of(world) == 2 else codes.CONTROL), host
+    left -= walk.restart
+    if left < 0:
+        return np.int64(codes.RESTART), (draw >> 16) % world.switches
+    left -= walk.deadline
+    if left < 0:
+        return np.int64(codes.FAIL), host
+    left -= walk.offer
+    if left < 0:
+        return np.int64(codes.OFFER), host
+    left -= walk.begin
+    if left < 0:
+        return np.int64(codes.BEGIN), host
+    if left < walk.timers or world.entry_count == 0:
+        return np.int64(codes.DRIVE), host
+    place = _next(walk) % world.entry_count
+    fate = _next(walk) & 0xFFFF
+    if fate < walk.lose:
+        return np.int64(codes.LOSE), place
+    if fate < walk.lose + walk.keep:
+        return np.int64(codes.KEEP), place
+    return np.int64(codes.DELIVER), place
+
+
+@compiled
+def _draw_timers(world: Record, walk: Record, kind: Integer, host: Integer) -> Integer:
+    """Draw which timers of a worker have expired when it sends."""
+    sends = kind in (codes.DRIVE, codes.BEGIN, codes.OFFER, codes.DELIVER, codes.KEEP)
+    timers = np.int64(0)
+    if sends and _next(walk) & 1:
+        timers = _next(walk) & codes.TIMERS
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    if kind == codes.DRIVE and state[host_at(world, host) + w.AT_LIFE] == w.ALIVE:
+        timers &= timers_of(world, unpack(world, host))
+    return timers
+
+
+@compiled
+def _packet_at(world: Record, place: Integer) -> Integer:
+    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    return np.int64(entries[place]) >> w.PACKET_SHIFT
+
+
+@compiled
+def _fault_of(world: Record, walk: Record, kind: Integer, place: Integer) -> Integer:
+    """Return the kind of fault that is present when the packet at a place arrives."""
+    owners = carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)
+    owner = owners[_packet_at(world, place)]
+    if world.epochs > 1 and stage_of(world) > 0 and owner < world.owners and owner % world.epochs == 0:
+        return np.int64(_OLD_EPOCH)
+    if walk.restarted != 0:
+        return np.int64(_AFTER_RESTART)
+    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    if state[w.AT_KILLS] > 0:
+        return np.int64(_AFTER_DEATH)
+    if kind == codes.KEEP:
+        return np.int64(_KEPT)
+    overtakes = place > 0 and place + 1 < world.entry_count
+    return np.int64(_OVERTAKEN if overtakes else _IN_TURN)
+
+
+@compiled
+def _step(
+    world: Record, walk: Record, blank: Integer, counters: Record, before: Record, pairs: Record
+) -> tuple[Integer, Integer]:
+    """Make one step at random; returns its code and what it violates, if negative."""
+    kind, what = _draw_step(world, walk)
+    code = step_code(kind, what, _draw_timers(world, walk, kind, what))
+    fault = np.int64(-1)
+    if kind in (codes.DELIVER, codes.KEEP):
+        targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
+        if targets[_packet_at(world, what)] != w.TO_WORKER:
+            fault = _fault_of(world, walk, kind, what)
+    result = apply(world, code, blank)
+    if kind == codes.RESTART and result == 1:
+        walk.restarted = 1
+    if fault >= 0:
+        _count_outcome(counters, before, pairs, fault)
+    return code, result
+
+
+@compiled
 def random_runs(
     world: Record,
+    walk: Record,
     blank: Integer,
     root: Record,
-    root_count: Integer,
-    generator: Record,
-    weights: Record,
-    limit: Integer,
-    budget: Integer,
     trail: Record,
-    totals: Record,
     counters: Record,
     before: Record,
     pairs: Record,
-    ends: Record,
-    seen: Record,
-    work: Record,
+    fair: tuple[Record, Record, Record],
 ) -> Integer:
-    """Make random runs until this many steps are made.
+    """Make random runs until `walk.budget` steps are made.
 
-    `root`, `root_count`: the state that each run begins with. `generator`: uint64[1]; its content at the beginning of the
-    last run is left in `totals`. `weights`: int64, one of each of `WEIGHTS`. `limit`, `budget`: steps after which a run is
-    brought to its end by a fair network; steps in all. `trail`: uint32[limit], filled with the steps of the last run.
-    `totals`: int64[6]: runs, rounds, steps, runs that the fair network had to end, the last run's steps, its seed.
-    `counters`, `before`, `pairs`: addresses of the program's outcome counters, their last values, and how often each has
-    moved with each kind of fault. `ends`, `seen`, `work`: to work in, for `fair_end`. Returns 0, or what the last run
-    violates.
+    `walk`: a record `WALK`, whose totals grow. `root`: the state without packets that each run begins with. `trail`:
+    uint32[limit], filled with the steps of the last run. `counters`, `before`, `pairs`: addresses of the program's outcome
+    counters, their last values, and how often each has moved with each kind of fault. `fair`: work arrays of `fair_end`.
+    Returns 0, or what the last run violates.
     """
     made = np.int64(0)
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
-    targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
-    owners = carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)
-    while made < budget:
-        totals[5] = np.int64(generator[0])
-        totals[0] += 1
+    ends, seen, work = fair
+    while made < walk.budget:
+        walk.generator_of_run = walk.generator
+        walk.runs += 1
+        walk.run_steps = 0
+        walk.restarted = 0
         copy_bytes(np.uintp(world.state), np.uintp(root.ctypes.data), np.uintp(root.size))
-        world.entry_count = root_count
-        restarted = False
-        steps = np.int64(0)
-        while steps < limit and not all_done(world):
-            draw = _next(generator)
-            chance = draw & 0xFFFF
-            host = (draw >> 16) % world.hosts
-            kind = np.int64(codes.DRIVE)
-            what = host
-            if chance < weights[4]:
-                kind = np.int64(codes.KILL)
-            elif chance < weights[4] + weights[5]:
-                kind = np.int64(codes.CONTROL)
-                if stage_of(world) == 2:
-                    kind = np.int64(codes.JOIN)
-            elif chance < weights[4] + weights[5] + weights[6]:
-                kind = np.int64(codes.RESTART)
-                what = (draw >> 16) % world.switches
-            elif chance < weights[4] + weights[5] + weights[6] + weights[8]:
-                kind = np.int64(codes.FAIL)
-            elif chance < weights[4] + weights[5] + weights[6] + weights[8] + weights[7]:
-                kind = np.int64(codes.OFFER)
-            elif chance < weights[4] + weights[5] + weights[6] + weights[8] + weights[7] + weights[3]:
-                kind = np.int64(codes.BEGIN)
-            elif chance >= weights[4:9].sum() + weights[3] + weights[2] and world.entry_count > 0:
-                what = _next(generator) % world.entry_count
-                fate = _next(generator) & 0xFFFF
-                kind = np.int64(codes.DELIVER)
-                if fate < weights[0]:
-                    kind = np.int64(codes.LOSE)
-                elif fate < weights[0] + weights[1]:
-                    kind = np.int64(codes.KEEP)
-            # Now and then some of a worker's timers have expired when it sends.
-            how = np.int64(0)
-            if (
-                kind in (codes.DRIVE, codes.BEGIN, codes.OFFER, codes.DELIVER, codes.KEEP)
-                and _next(generator) & 1
-            ):
-                how = _next(generator) & codes.TIMERS
-            if kind == codes.DRIVE and state[host_at(world, host) + w.AT_LIFE] == w.ALIVE:
-                how &= timers_of(world, unpack(world, host))
-            fault = np.int64(0)
-            up = False
-            if kind in (codes.DELIVER, codes.KEEP):
-                packet = np.int64(entries[what]) >> w.PACKET_SHIFT
-                up = targets[packet] != w.TO_WORKER
-                if kind == codes.KEEP:
-                    fault = np.int64(1)
-                elif what + 1 < world.entry_count and what > 0:
-                    fault = np.int64(2)
-                first_epoch = owners[packet] < world.owners and owners[packet] % world.epochs == 0
-                if world.epochs > 1 and stage_of(world) > 0 and first_epoch:
-                    fault = np.int64(3)
-                if fault != 3 and restarted:
-                    fault = np.int64(4)
-                elif fault != 3 and state[w.AT_KILLS] > 0:
-                    fault = np.int64(5)
-            trail[steps] = np.uint32(step_code(kind, what, how))
-            result = apply(world, step_code(kind, what, how), blank)
-            if kind == codes.RESTART and result == 1:
-                restarted = True
-            if up:
-                _count_outcome(counters, before, pairs, fault)
-            steps += 1
-            if result < 0:
-                totals[2] += steps
-                totals[4] = steps
-                return result
-        made += steps
-        totals[2] += steps
-        totals[4] = steps
+        world.entry_count = 0
+        result = np.int64(0)
+        while result >= 0 and walk.run_steps < walk.limit and not all_done(world):
+            trail[walk.run_steps], result = _step(world, walk, blank, counters, before, pairs)
+            walk.run_steps += 1
+        walk.steps += walk.run_steps
+        if result < 0:
+            return result
+        made += walk.run_steps
         done = _rounds_done(world)
         if not all_done(world):
-            totals[3] += 1
+            walk.ended += 1
             result = fair_end(world, ends, np.int64(ends.shape[0] - 1), blank, seen, work)
             if result < 0 and not (result == w.STUCK and someone_is_dead(world)):
                 return result
             done = max(done, _rounds_done(world))
-        totals[1] += done
+        walk.rounds += done
     return np.int64(0)

@@ -160,81 +160,119 @@ def _only_adds(world: Record) -> bool:
     )
 
 
+@compiled_inline
+def _code(kind: int, what: Integer, how: Integer) -> Integer:
+    return step_code(np.int64(kind), np.int64(what), np.int64(how))
+
+
 @compiled
-def _expand(world: Record, search: Record, number: Integer) -> None:
+def _try_drives(world: Record, search: Record, number: Integer, host: Integer) -> bool:
+    """Let a worker send, with every set of its armed timers; returns whether to go on."""
+    reset(world)
+    armed = timers_of(world, unpack(world, host))
+    chosen = armed
+    while _try(world, search, number, _code(codes.DRIVE, host, chosen)):
+        if chosen == 0:
+            return True
+        chosen = (chosen - 1) & armed
+    return False
+
+
+@compiled
+def _try_worker(world: Record, search: Record, number: Integer, host: Integer) -> bool:
+    """Make the steps of a living worker; returns whether to go on."""
+    if not _try_drives(world, search, number, host):
+        return False
+    if not _try_all(world, search, number, _code(codes.BEGIN, host, 0)):
+        return False
+    if world.quorum != 0 and not _try_all(world, search, number, _code(codes.OFFER, host, 0)):
+        return False
+    if world.deadlines != 0 and not _try(world, search, number, _code(codes.FAIL, host, 0)):
+        return False
+    state = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
+    return world.kills <= state[w.AT_KILLS] or _try(world, search, number, _code(codes.KILL, host, 0))
+
+
+@compiled
+def _try_workers(world: Record, search: Record, number: Integer) -> bool:
+    """Make the steps of all workers; returns whether to go on."""
+    state = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
+    for each in range(world.hosts):
+        host = np.int64(each)
+        alive = state[host_at(world, host) + w.AT_LIFE] == w.ALIVE
+        if alive and not _try_worker(world, search, number, host):
+            return False
+        if world.epochs > 1 and not _try(world, search, number, _code(codes.JOIN, host, 0)):
+            return False
+    return True
+
+
+@compiled
+def _try_control(world: Record, search: Record, number: Integer) -> bool:
+    """Make the steps of the controller and of restarted switches; returns whether to go on."""
+    if not _try(world, search, number, _code(codes.CONTROL, 0, 0)):
+        return False
+    switch = np.int64(0)
+    while switch < world.switches and _try(world, search, number, _code(codes.RESTART, switch, 0)):
+        switch += 1
+    return switch == world.switches
+
+
+@compiled
+def _try_packet(world: Record, search: Record, number: Integer, place: Integer) -> bool:
+    """Deliver, keep and lose the packet at a place; returns whether to go on."""
+    if not _try_all(world, search, number, _code(codes.DELIVER, place, 0)):
+        return False
     entries = carray(pointer(world.from_entries), (w.MAX_ENTRIES,), np.uint32)
     targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
-    state = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
+    packet = np.int64(entries[place]) >> w.PACKET_SHIFT
+    label = np.int64(entries[place]) >> w.LABEL_SHIFT & 15
+    to_worker = targets[packet] == w.TO_WORKER
+    if to_worker and label != 0 and packet_kind(world, packet)[0] == KIND_STATUS:  # It answers a PROBE.
+        tired = _code(codes.DELIVER, place, codes.TIRED)
+        if world.attrition and not _try_all(world, search, number, tired):
+            return False
+        answered = _code(codes.DELIVER, place, codes.ANSWERED)
+        again = world.copies == 0 and label != w.DEAD
+        if again and not _try_all(world, search, number, answered):
+            return False
+    if world.copies == 0:
+        return True
+    return _try_all(world, search, number, _code(codes.KEEP, place, 0)) and _try(
+        world, search, number, _code(codes.LOSE, place, 0)
+    )
+
+
+@compiled
+def _try_packets(world: Record, search: Record, number: Integer) -> None:
+    """Make the steps of all packets, but for those to a switch that are known to add nothing."""
+    entries = carray(pointer(world.from_entries), (w.MAX_ENTRIES,), np.uint32)
+    targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
     useful = carray(pointer(world.useful), (w.MAX_ENTRIES,), np.uint8)
     tried = carray(pointer(world.snapshot), (w.MAX_ENTRIES,), np.uint32)
     at = np.int64(0)
-    if world.reduce and not _try(
-        world, search, number, step_code(np.int64(codes.SATURATE), np.int64(0), np.int64(0))
-    ):
-        return
-    for host in range(world.hosts):
-        if state[host_at(world, host) + w.AT_LIFE] == w.ALIVE:
-            reset(world)
-            armed = timers_of(world, unpack(world, np.int64(host)))
-            chosen = armed
-            while True:  # every set of armed timers
-                if not _try(world, search, number, step_code(np.int64(codes.DRIVE), np.int64(host), chosen)):
-                    return
-                if chosen == 0:
-                    break
-                chosen = (chosen - 1) & armed
-            if not _try_all(
-                world, search, number, step_code(np.int64(codes.BEGIN), np.int64(host), np.int64(0))
-            ):
-                return
-            if world.quorum != 0 and not _try_all(
-                world, search, number, step_code(np.int64(codes.OFFER), np.int64(host), np.int64(0))
-            ):
-                return
-            if world.deadlines != 0 and not _try(
-                world, search, number, step_code(np.int64(codes.FAIL), np.int64(host), np.int64(0))
-            ):
-                return
-            if world.kills > state[w.AT_KILLS] and not _try(
-                world, search, number, step_code(np.int64(codes.KILL), np.int64(host), np.int64(0))
-            ):
-                return
-        if world.epochs > 1 and not _try(
-            world, search, number, step_code(np.int64(codes.JOIN), np.int64(host), np.int64(0))
-        ):
-            return
-    if world.epochs > 1:
-        if not _try(world, search, number, step_code(np.int64(codes.CONTROL), np.int64(0), np.int64(0))):
-            return
-        for switch in range(world.switches):
-            if not _try(
-                world, search, number, step_code(np.int64(codes.RESTART), np.int64(switch), np.int64(0))
-            ):
-                return
-    for place in range(world.from_count):
+    for each in range(world.from_count):
+        place = np.int64(each)
         packet = np.int64(entries[place]) >> w.PACKET_SHIFT
-        label = np.int64(entries[place]) >> w.LABEL_SHIFT & 15
-        to_worker = targets[packet] == w.TO_WORKER
-        if world.reduce != 0 and not to_worker:
+        if world.reduce != 0 and targets[packet] != w.TO_WORKER:
             while at < world.snapshot_count and tried[at] < entries[place]:
                 at += 1
             if at < world.snapshot_count and tried[at] == entries[place] and useful[at] == 0:
                 continue
-        if not _try_all(world, search, number, step_code(np.int64(codes.DELIVER), place, np.int64(0))):
+        if not _try_packet(world, search, number, place):
             return
-        answers_probe = to_worker and label != 0 and packet_kind(world, packet)[0] == KIND_STATUS
-        tired = step_code(np.int64(codes.DELIVER), place, np.int64(codes.TIRED))
-        if world.attrition and answers_probe and not _try_all(world, search, number, tired):
-            return
-        answered = step_code(np.int64(codes.DELIVER), place, np.int64(codes.ANSWERED))
-        again = world.copies == 0 and answers_probe and label != w.DEAD
-        if again and not _try_all(world, search, number, answered):
-            return
-        if world.copies > 0:
-            if not _try_all(world, search, number, step_code(np.int64(codes.KEEP), place, np.int64(0))):
-                return
-            if not _try(world, search, number, step_code(np.int64(codes.LOSE), place, np.int64(0))):
-                return
+
+
+@compiled
+def _expand(world: Record, search: Record, number: Integer) -> None:
+    """Make every step from the state that was taken, until one shows that no other is needed."""
+    if world.reduce and not _try(world, search, number, _code(codes.SATURATE, 0, 0)):
+        return
+    if not _try_workers(world, search, number):
+        return
+    if world.epochs > 1 and not _try_control(world, search, number):
+        return
+    _try_packets(world, search, number)
 
 
 @compiled
