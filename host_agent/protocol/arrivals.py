@@ -1,4 +1,4 @@
-"""What a datagram does to a worker core.
+"""The effect of a datagram on a worker core: first a verdict, then the changes.
 
 A RESULT counts only if it is, field by field, the answer to a chunk in flight. Everything else is counted as what it
 is and changes nothing:
@@ -68,6 +68,13 @@ from netsum_common.memory import pointer
 
 CHUNK_MASK: Final = 0xFFFFFFFF
 SUSPECTS_PER_LOSS: Final = 2  # Chunks probed in addition when one loss is detected: losses come in bursts.
+MALFORMED, FOREIGN, STALE, DUPLICATE, DISPUTED, ACCEPTED = range(6)
+"""Verdicts on a datagram. DISPUTED: a MISMATCH of this job."""
+
+WAITING, SENT_SINCE, SENT_OFTEN, LOST = range(4)
+"""Verdicts on a chunk whose PROBE was answered: other workers' contributions are missing; the chunk was sent again after the
+PROBE; the chunk is lost, but was sent too often to be sent again at once; the chunk is lost."""
+
 OBJECTIONS: Final = 8
 """Contributions to a chunk after its MISMATCH arrived. A PROBE that finds a MISMATCH leaves the slot as it was; a contribution
 makes the slot disputed, and the switch sends the MISMATCH to all workers again."""
@@ -87,9 +94,9 @@ def on_datagram(
     Parameters
     ----------
     slots, passes : structured arrays
-        Its others (`WorkerCore.records`).
+        The core's others (`WorkerCore.records`).
     length : int
-        Its length in bytes.
+        Length of the datagram in bytes.
     now_ns : int
         The time, on any clock that does not go back.
     """
@@ -100,27 +107,9 @@ def on_datagram(
         core.malformed += 1
         return
     header = read_header(words)
-    version, kind, op, flags, job_id, token, worker_id, num_workers, pool_index, chunk, _, _ = header
-    lane_count = core.lanes
-    known = version == VERSION and OP_SUM <= op <= OP_BOR
-    if kind == KIND_RESULT:
-        known &= (
-            (flags == 0 and length == HEADER_BYTES)
-            or (flags == FLAG_LANES and length == HEADER_BYTES + LANE_BYTES * lane_count)
-            or (flags == FLAG_QUORUM and length == STATUS_DATAGRAM_BYTES)
-        )
-    else:
-        known &= (
-            kind == KIND_STATUS
-            and length == STATUS_DATAGRAM_BYTES
-            and (
-                flags == FLAG_MISMATCH
-                or (flags & (FLAG_LANES | FLAG_MISMATCH) == 0 and flags >> TREE_LEVEL_SHIFT < core.levels)
-            )
-        )
-    slot_number = slot_of(core, chunk)
-    known &= pool_index == pool_index_of(core, chunk)
-    if not known:
+    _, kind, _, flags, job_id, token, worker_id, num_workers, _, chunk, number, _ = header
+    slot = slots[slot_of(core, chunk)]
+    if not _is_well_formed(core, header, length):
         core.malformed += 1
         return
     ours = job_id == core.job_id and token == core.token and worker_id == core.worker_id
@@ -133,9 +122,53 @@ def on_datagram(
     core.heard_ns = now_ns
     core.unanswered = 0
     if kind == KIND_RESULT:
-        _on_result(core, slots, passes, slots[slot_number], words, header, now_ns)
+        verdict = _verdict_on_result(core, passes, slot, words, header)
     else:
-        _on_status(core, passes, slots[slot_number], words, header, now_ns)
+        verdict = _verdict_on_status(core, passes, slot, words, header)
+    if verdict == DISPUTED:
+        core.statuses += 1
+        core.failure = FAILURE_MISMATCH
+        core.failure_chunk = chunk
+        core.objections = OBJECTIONS if _is_waiting(slot, chunk) else 0
+    elif verdict == ACCEPTED and kind == KIND_RESULT:
+        record = passes[slot.pass_number % PASS_RING]
+        _take_payload(core, record, slot, words, header)
+        _note_progress(core, record, slot, now_ns)
+        _retire(core, slots, passes, record, slot)
+    elif verdict == ACCEPTED:
+        _on_status(core, passes[slot.pass_number % PASS_RING], slot, words, flags, number, now_ns)
+    elif verdict == MALFORMED:
+        core.malformed += 1
+    elif verdict == FOREIGN:
+        core.foreign += 1
+    elif verdict == STALE:
+        core.stale += 1
+    else:
+        core.duplicates += 1
+
+
+@compiled_inline
+def _is_well_formed(core: Record, header: tuple[int, ...], length: int) -> bool:
+    """Return whether a switch sends packets of this form and length."""
+    version, kind, op, flags, _, _, _, _, pool_index, chunk, _, _ = header
+    known = version == VERSION and OP_SUM <= op <= OP_BOR
+    if kind == KIND_RESULT:
+        known &= (
+            (flags == 0 and length == HEADER_BYTES)
+            or (flags == FLAG_LANES and length == HEADER_BYTES + LANE_BYTES * core.lanes)
+            or (flags == FLAG_QUORUM and length == STATUS_DATAGRAM_BYTES)
+        )
+    else:
+        known &= (
+            kind == KIND_STATUS
+            and length == STATUS_DATAGRAM_BYTES
+            and (
+                flags == FLAG_MISMATCH
+                or (flags & (FLAG_LANES | FLAG_MISMATCH) == 0 and flags >> TREE_LEVEL_SHIFT < core.levels)
+            )
+        )
+    known &= pool_index == pool_index_of(core, chunk)
+    return bool(known)
 
 
 @compiled_inline
@@ -149,74 +182,84 @@ def is_quorum(core: Record, workers: Integer) -> bool:
     return bool(workers & ~core.path_mask[0] == 0 and count == core.quorum)
 
 
+@compiled_inline
+def _is_waiting(slot: Record, chunk: Integer) -> bool:
+    return bool(slot.in_flight != 0 and slot.chunk & CHUNK_MASK == chunk)
+
+
+@compiled_inline
+def _carries_exponent(record: Record, index: Integer) -> bool:
+    return bool(has_exponents(record.payload) and index < record.payload.data_blocks)
+
+
 @compiled
-def _on_result(
-    core: Record,
-    slots: Records,
-    passes: Records,
-    slot: Record,
-    words: Words,
-    header: tuple[int, ...],
-    now_ns: int,
-) -> None:
+def _verdict_on_result(
+    core: Record, passes: Records, slot: Record, words: Words, header: tuple[int, ...]
+) -> Integer:
     op, flags, chunk, exponent, fingerprint = header[2], header[3], header[9], header[10], header[11]
     if slot.chunk < 0 or slot.chunk & CHUNK_MASK != chunk:
-        core.stale += 1
-        return
+        return np.int64(STALE)
     if slot.in_flight == 0:
-        core.duplicates += 1
-        return
+        return np.int64(DUPLICATE)
     record = passes[slot.pass_number % PASS_RING]
     if op != record.op or fingerprint != record.fingerprint:
-        core.foreign += 1
-        return
-    index = slot.index
-    block = index - record.lead
-    has_lanes = block >= 0 and block_has_lanes(record.payload, block)
-    carries_exponent = has_exponents(record.payload) and index < record.payload.data_blocks
+        return np.int64(FOREIGN)
     possible = exponent == slot.exponent
-    if carries_exponent:
+    if _carries_exponent(record, slot.index):
         possible = exponent_is_possible(record.payload, exponent, slot.exponent)
-    added = np.int64(0)
     if flags == FLAG_QUORUM:
-        added = np.int64(swap(words[HEADER_WORDS]))
-        possible &= record.quorum != 0 and is_quorum(core, added)
+        possible &= record.quorum != 0 and is_quorum(core, np.int64(swap(words[HEADER_WORDS])))
     else:
         possible &= record.quorum == 0
-    spare = has_lanes and is_spare(record, block)  # Lanes that are not needed are not read.
-    if not possible or (has_lanes != (flags == FLAG_LANES) and not (spare and flags == 0)):
-        core.malformed += 1
-        return
-    record.added = added
+    block = slot.index - record.lead
+    has_lanes = block >= 0 and block_has_lanes(record.payload, block)
+    may_be_cut = has_lanes and flags == 0 and is_spare(record, block)
+    if not possible or (has_lanes != (flags == FLAG_LANES) and not may_be_cut):
+        return np.int64(MALFORMED)
+    return np.int64(ACCEPTED)
 
-    if carries_exponent:
-        learn_exponent(record.payload, index, exponent)
-    if spare:
-        pass
-    elif has_lanes:
-        read_block(
-            record.payload, block, core.lanes, core.headroom, words[HEADER_WORDS : HEADER_WORDS + core.lanes]
-        )
-    elif block >= 0:
+
+@compiled_inline
+def _take_payload(core: Record, record: Record, slot: Record, words: Words, header: tuple[int, ...]) -> None:
+    """Let the codec read the exponent and the lanes of a RESULT."""
+    record.added = np.int64(swap(words[HEADER_WORDS])) if header[3] == FLAG_QUORUM else np.int64(0)
+    if _carries_exponent(record, slot.index):
+        learn_exponent(record.payload, slot.index, header[10])
+    block = slot.index - record.lead
+    if block < 0:
+        return
+    if not block_has_lanes(record.payload, block):
         read_block(record.payload, block, core.lanes, core.headroom, words[:0])
+    elif not is_spare(record, block):  # Lanes that are not needed are not read.
+        lanes = words[HEADER_WORDS : HEADER_WORDS + core.lanes]
+        read_block(record.payload, block, core.lanes, core.headroom, lanes)
+
+
+@compiled_inline
+def _note_progress(core: Record, record: Record, slot: Record, now_ns: int) -> None:
+    """Count a RESULT, and let it move the timers."""
     core.chunks += 1
     core.progress_ns = now_ns
     core.asked = 0
     core.answered = 0
     core.quiet_ns = now_ns + quiet_after_ns(core, np.int64(0))
-    if (
-        slot.retransmissions == 0 and record.quorum == 0
-    ):  # to that of a roll call it need not have contributed
+    # To the RESULT of a roll call this worker need not have contributed.
+    if slot.retransmissions == 0 and record.quorum == 0:
         take_result_time(core, now_ns - slot.first_sent_ns)
     # The first transmission even if there were more: which one the RESULT answers is not known, and to take it for a
     # later one than it was would make chunks look overtaken that were not.
     core.largest_acked = max(core.largest_acked, slot.first_sequence)
-    slot.in_flight = 0
-    core.in_flight -= 1
     if slot.check_ns != NEVER:
         core.suspected -= 1
         core.recovered_ns = max(core.recovered_ns, slot.asked_ns)
         core.check_ns = now_ns
+
+
+@compiled_inline
+def _retire(core: Record, slots: Records, passes: Records, record: Record, slot: Record) -> None:
+    """Take a chunk out of those in flight."""
+    slot.in_flight = 0
+    core.in_flight -= 1
     if slot.due != DUE_NO:
         slot.due = DUE_NO
         core.due -= 1
@@ -234,67 +277,84 @@ def _on_result(
 
 
 @compiled
-def _on_status(
-    core: Record, passes: Records, slot: Record, words: Words, header: tuple[int, ...], now_ns: int
-) -> None:
-    op, flags, chunk, number, fingerprint = header[2], header[3], header[9], header[10], header[11]
-    seen = np.int64(swap(words[HEADER_WORDS]))
-    slot_chunk = np.int64(swap(words[HEADER_WORDS + 1]))
-    level = flags >> TREE_LEVEL_SHIFT
-    everyone = core.path_mask[level]
-    if flags != FLAG_MISMATCH and seen & ~everyone != 0:
-        core.malformed += 1
-        return
-    waiting = slot.in_flight != 0 and slot.chunk & CHUNK_MASK == chunk
+def _verdict_on_status(
+    core: Record, passes: Records, slot: Record, words: Words, header: tuple[int, ...]
+) -> Integer:
+    op, flags, chunk, fingerprint = header[2], header[3], header[9], header[11]
+    waiting = _is_waiting(slot, chunk)
     if flags == FLAG_MISMATCH:
         # It goes to the whole job and may come before this worker has begun the collective that it is about.
         ahead = (chunk - core.next_chunk) & CHUNK_MASK
-        if not waiting and ahead >= 2 * core.slot_count:
-            core.stale += 1
-        elif core.failure == FAILURE_NONE:
-            core.statuses += 1
-            core.failure = FAILURE_MISMATCH
-            core.failure_chunk = chunk
-            core.objections = OBJECTIONS if waiting else 0
-        return
+        return np.int64(DISPUTED if waiting or ahead < 2 * core.slot_count else STALE)
+    if np.int64(swap(words[HEADER_WORDS])) & ~core.path_mask[flags >> TREE_LEVEL_SHIFT] != 0:
+        return np.int64(MALFORMED)
     if not waiting:
-        core.stale += 1
-        return
+        return np.int64(STALE)
     record = passes[slot.pass_number % PASS_RING]
-    if op != record.op or fingerprint != record.fingerprint:
-        core.foreign += 1
-        return
+    agrees = op == record.op and fingerprint == record.fingerprint
+    return np.int64(ACCEPTED if agrees else FOREIGN)
+
+
+@compiled_inline
+def _verdict_on_loss(core: Record, slot: Record, probe: Integer, level: Integer, known: bool) -> Integer:
+    """Judge a chunk by the answer to its PROBE.
+
+    Packets are answered in the order in which they were sent: what was sent before the PROBE, and is not there, is lost. A
+    retransmission of this worker gets up to level `reach`; above, that of another worker, which gets the same STATUS.
+    """
+    if not known or level > core.reach:
+        return np.int64(WAITING)
+    if slot.last_sequence > core.probe_sequence[probe]:
+        return np.int64(SENT_SINCE)
+    if slot.retransmissions >= REPEATS_AT_ONCE:
+        return np.int64(SENT_OFTEN)
+    return np.int64(LOST)
+
+
+@compiled_inline
+def _needs_lanes(core: Record, slot: Record, level: Integer, full: bool) -> bool:
+    """Return whether the switch at a level lacks lanes for the RESULT that this worker has not sent along.
+
+    Lanes that a switch below the root lacks must get past it. Once is enough.
+    """
+    return full and min(level + 1, core.levels - 1) <= core.reach and slot.room == 0
+
+
+@compiled
+def _on_status(
+    core: Record, record: Record, slot: Record, words: Words, flags: Integer, number: Integer, now_ns: int
+) -> None:
+    """Let a STATUS about a chunk in flight decide whether the chunk is sent again."""
+    seen = np.int64(swap(words[HEADER_WORDS]))
+    slot_chunk = np.int64(swap(words[HEADER_WORDS + 1]))
+    level = flags >> TREE_LEVEL_SHIFT
     core.statuses += 1
+    slot.unanswered = 0
     if slot.chunk == core.oldest_chunk:
         core.status_chunk = slot.chunk
         core.status_level = level
         core.status_seen = seen
         core.status_slot_chunk = slot_chunk
         core.status_ns = now_ns
-    slot.unanswered = 0
-    held = slot_chunk == chunk
-    full = held and seen == everyone
+    held = slot_chunk == slot.chunk & CHUNK_MASK
+    full = held and seen == core.path_mask[level]
+    missing = not held or seen >> core.path_worker[level] & 1 == 0
     if record.quorum != 0:
         full = held and is_quorum(core, seen)
+        missing &= record.offered != 0
     probe = number % PROBE_RING
     if number != EXPONENT_ALL_ZERO and core.probe_number[probe] == number:
         core.probe_number[probe] = 0
         core.answered += 1
         take_probe_time(core, now_ns - core.probe_sent_ns[probe])
-        # Packets are answered in the order in which they were sent: what was sent before the PROBE, and is not there, is lost.
-        # A retransmission of this worker gets up to level `reach`; above, that of another worker, which gets the same STATUS.
-        missing = not held or seen >> core.path_worker[level] & 1 == 0
-        if record.quorum != 0 and record.offered == 0:
-            missing = False
-        if not (full or missing) or level > core.reach:
+        verdict = _verdict_on_loss(core, slot, probe, level, full or missing)
+        if verdict == WAITING:
             after_ns = probe_again_after_ns(core, now_ns - slot.first_sent_ns)
             look_again_at(core, slot, core.probe_sent_ns[probe] + after_ns)
-            return
-        if slot.last_sequence > core.probe_sequence[probe]:
-            return
-        if slot.retransmissions >= REPEATS_AT_ONCE:
+        elif verdict == SENT_OFTEN:
             slot.lost = 1
             look_again_at(core, slot, slot.last_sent_ns + repeat_after_ns(core, slot.retransmissions))
+        if verdict != LOST:
             return
         core.suspects += SUSPECTS_PER_LOSS
         limit_window(core)
@@ -303,8 +363,7 @@ def _on_status(
         asked = number != EXPONENT_ALL_ZERO and number <= PROBE_NUMBERS
         if full and not asked:
             core.gives_room = 1
-        # Lanes that a switch below the root lacks must get past it. Once is enough.
-        if not full or min(level + 1, core.levels - 1) > core.reach or slot.room != 0:
+        if not _needs_lanes(core, slot, level, full):
             return
     if full or level > 0:
         slot.room = 1  # also where the switch below has lanes that must go up

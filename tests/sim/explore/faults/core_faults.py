@@ -49,8 +49,8 @@ CORE_FAULTS: Final = (
         "arrivals",
         (
             (
-                "if slot.chunk < 0 or slot.chunk & CHUNK_MASK != chunk:\n        core.stale",
-                "if slot.chunk < 0:\n        core.stale",
+                "if slot.chunk < 0 or slot.chunk & CHUNK_MASK != chunk:\n        return np.int64(STALE)",
+                "if slot.chunk < 0:\n        return np.int64(STALE)",
             ),
         ),
     ),
@@ -73,7 +73,7 @@ CORE_FAULTS: Final = (
         "arrivals",
         (
             (
-                "    if slot.in_flight == 0:\n        core.duplicates += 1\n        return\n    record",
+                "    if slot.in_flight == 0:\n        return np.int64(DUPLICATE)\n    record",
                 "    record",
             ),
         ),
@@ -88,8 +88,8 @@ CORE_FAULTS: Final = (
         (
             (
                 "    if op != record.op or fingerprint != record.fingerprint:\n"
-                "        core.foreign += 1\n        return\n    index",
-                "    index",
+                "        return np.int64(FOREIGN)\n    possible",
+                "    possible",
             ),
         ),
         "the switch never adds two collectives, so there is no such RESULT",
@@ -115,7 +115,7 @@ CORE_FAULTS: Final = (
         None,
         "",
         "arrivals",
-        (("elif core.failure == FAILURE_NONE:", "elif core.failure != FAILURE_NONE:"),),
+        (("DISPUTED if waiting or ahead < 2 * core.slot_count else STALE", "STALE"),),
     ),
     Fault(
         "missing-not-heard",
@@ -133,7 +133,7 @@ CORE_FAULTS: Final = (
         None,
         "",
         "arrivals",
-        (("full = held and seen == everyone", "full = False"),),
+        (("full = held and seen == core.path_mask[level]", "full = False"),),
     ),
     Fault(
         "status-order",
@@ -142,7 +142,12 @@ CORE_FAULTS: Final = (
         None,
         "",
         "arrivals",
-        (("        if slot.last_sequence > core.probe_sequence[probe]:\n            return\n", ""),),
+        (
+            (
+                "    if slot.last_sequence > core.probe_sequence[probe]:\n        return np.int64(SENT_SINCE)\n",
+                "",
+            ),
+        ),
         "a needless retransmission costs a packet and changes nothing",
     ),
     Fault(
@@ -154,8 +159,8 @@ CORE_FAULTS: Final = (
         "arrivals",
         (
             (
-                "        learn_exponent(record.payload, index, exponent)\n",
-                "        learn_exponent(record.payload, index, slot.exponent)\n",
+                "        learn_exponent(record.payload, slot.index, header[10])\n",
+                "        learn_exponent(record.payload, slot.index, slot.exponent)\n",
             ),
         ),
     ),
@@ -254,7 +259,7 @@ CORE_FAULTS: Final = (
         None,
         "",
         "arrivals",
-        (("    if spare:\n        pass\n    elif has_lanes:\n", "    if has_lanes:\n"),),
+        (("    elif not is_spare(record, block):  # Lanes", "    else:  # Lanes"),),
     ),
     Fault(
         "no-room",
