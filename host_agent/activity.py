@@ -1,4 +1,4 @@
-"""What a worker is doing, read from outside while it does it."""
+"""The activity of a worker, read from outside while it works."""
 
 import time
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Stuck:
 
 @dataclass(frozen=True)
 class Activity:
-    """A worker's counts so far, and what it waits for."""
+    """A worker's counts so far, and the chunk that it waits for."""
 
     counters: dict[str, int]  # As in `WorkerCore.counters`, since the communicator was made.
     in_flight: int  # Chunks.
@@ -34,7 +34,7 @@ class Activity:
 
 
 def activity_of(core: WorkerCore) -> Activity:
-    """Look at a core that another thread may be driving; what is read together may be a moment apart."""
+    """Read a core that another thread may be driving; values that are read together may be a moment apart."""
     state = core.state[0].copy()
     return Activity(core.counters(), int(state["in_flight"]), int(state["srtt_ns"]), _stuck(core))
 

@@ -13,9 +13,9 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Delivery:
-    """How the flat result becomes what the caller gets.
+    """Conversion of the flat result to the caller's shape, type and array.
 
-    Called when the result is there; returns it in its shape, in the caller's own array if there is one.
+    Called when the result is there; returns it in the caller's own array if there is one.
     """
 
     flat: Array

@@ -1,4 +1,4 @@
-"""Where a communicator stops between two collectives, so that its job can go on in another epoch.
+"""The boundary between two collectives at which a communicator stops, so that its job can go on in another epoch.
 
 The controller holds the workers of a job, learns how many collectives each has begun, lets them go on until all have ended
 the same number, and moves them. Its messages come in one thread, collectives are driven by another: a lock guards the counts.

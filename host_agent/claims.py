@@ -1,4 +1,4 @@
-"""Which admissions this process has used: each serves one communicator, once.
+"""The admissions that this process has used: each serves one communicator, once.
 
 A second communicator would start at the first chunk number again, in the same epoch, and the switch would answer it from slots
 that hold the sums of the first one.
@@ -20,7 +20,7 @@ def is_used(admission: Admission) -> bool:
 
 
 def claim(admission: Admission) -> None:
-    """Note that a communicator uses an admission from now on; a forked child inherits what its parent noted.
+    """Note that a communicator uses an admission from now on; a forked child inherits its parent's notes.
 
     Raises UsedAdmissionError if one has used it before.
     """

@@ -112,7 +112,7 @@ class Communicator(Closing):
         except UsedAdmissionError:
             self._link.close()
             raise
-        # Compiles, or loads what was compiled, now rather than while the others wait for the first collective.
+        # Compiles or loads machine code now rather than while the others wait for the first collective.
         _load(core, self._link)
         self._progress = Progress(core, self._link)
         self.control = Control(self._progress, admission)  # For the seat and for process groups.
@@ -406,9 +406,9 @@ class Communicator(Closing):
     ) -> Round:
         """Begin an `allreduce` over the workers that are ready first; the job must have been created with a quorum.
 
-        The round ends when as many workers as the quorum have offered an array, whether this one has or not: it
-        follows what the others do. All workers must begin the same rounds, as with any collective, and before they
-        compute what they offer; the deadline counts from there.
+        The round ends when as many workers as the quorum have offered an array, whether this worker has or not: it
+        follows the others. All workers must begin the same rounds, as with any collective, and before they
+        compute their offers; the deadline counts from there.
 
         Parameters
         ----------
@@ -561,7 +561,7 @@ def _exact_or_not(request: AllReduceRequest, exact: Exact) -> Request[Array]:
 
 
 def _load(core: WorkerCore, link: Link) -> None:
-    """Compile what a worker runs, or load what was compiled."""
+    """Compile a worker's code, or load it from the cache."""
     load_all()
     core.load()
     bitmap.load()

@@ -23,7 +23,7 @@ class Control:
         """Let the caller's thread progress what it begins in a ``with`` block, where it calls `drive`.
 
         For a caller that waits at once: two changes of threads cost more than a small collective. Has no effect if a collective
-        is under way. What is not done at the end of the block, the other thread progresses.
+        is under way. Collectives that are not done at the end of the block, the other thread progresses.
         """
         return self._progress.driven_by_caller()
 

@@ -1,4 +1,4 @@
-"""What can go wrong, in two families: what the caller did, and what the others did.
+"""Errors in two families: mistakes of the caller, and failures of others.
 
 `MisuseError` means that this program must be changed. `PeerError` means that another worker, the switch or the
 network between did not do its part; after one the communicator is broken until the job is restarted with a new

@@ -17,7 +17,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What changes the state of a communicator."""
+    """An event that changes the state of a communicator."""
 
     SUBMIT = "submit a collective"
     DRAIN = "finish the last collective"

@@ -30,8 +30,8 @@ _NOUNS = {
 class Configured:
     """Something made with options."""
 
-    options: dict[str, Any]  # What it was made with, defaults included.
-    KIND: ClassVar[str]  # What it is called in errors, before its name.
+    options: dict[str, Any]  # All options, defaults included.
+    KIND: ClassVar[str]  # Kind of object in error messages, before its name.
     name: ClassVar[str]
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:

@@ -1,4 +1,4 @@
-"""What makes collectives progress: the caller's thread while it waits, or a thread of its own."""
+"""Progress of collectives, by the caller's thread while it waits or by a thread of its own."""
 
 import atexit
 import threading
@@ -38,9 +38,11 @@ class Progress:
 
     def __init__(self, core: WorkerCore, link: Link) -> None:
         self.core = core
-        self.boundary = Boundary()  # Where it stops between two collectives, to go on in another epoch.
+        self.boundary = Boundary()  # Stops between two collectives, to resume in another epoch.
         self._link = link
-        self._changed = threading.Condition()  # guards what was submitted, the lifecycle and the statistics
+        self._changed = (
+            threading.Condition()
+        )  # guards submitted collectives, the lifecycle and the statistics
         self._driving = threading.Lock()  # held by the one thread that touches schedule, core and link
         self.lifecycle = Lifecycle()
         self._schedule = Schedule(core, in_slices=True, boundary=self.boundary)
@@ -53,7 +55,7 @@ class Progress:
 
     @property
     def state(self) -> State:
-        """Where the communicator stands."""
+        """State of the communicator."""
         return self.lifecycle.state
 
     def submit(self, collective: Collective[T]) -> Future[T]:
@@ -63,7 +65,7 @@ class Progress:
         """
         with self._changed:
             self.lifecycle.on(Event.SUBMIT)
-            # The other workers count on what was submitted: it cannot be cancelled.
+            # The other workers count on a submitted collective: it cannot be cancelled.
             collective.future.set_running_or_notify_cancel()
             self._schedule.add(collective)
             if self._thread is not None and self._claimant != threading.get_ident():
@@ -75,7 +77,7 @@ class Progress:
     def driven_by_caller(self) -> Iterator[None]:
         """Let the caller's thread drive what it submits in the block, where it waits, unless something is under way.
 
-        That saves two changes of threads. What is not done at the end of the block is left to the thread that
+        That saves two changes of threads. Collectives that are not done at the end of the block are left to the thread that
         `start_thread` has started.
         """
         with self._changed:
@@ -136,7 +138,7 @@ class Progress:
         with self._changed:
             position = self.boundary.hold(until, missing)
             if self.state is not State.CLOSED:
-                self._link.wake()  # It may go further than before.
+                self._link.wake()  # The limit may have grown.
             return position
 
     def move(self, admission: Admission) -> bool:
@@ -158,7 +160,7 @@ class Progress:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Fail what is not done, stop the thread, close the socket. Can be called again."""
+        """Fail all pending collectives, stop the thread, close the socket. Can be called again."""
         with self._changed:
             if self.state is State.CLOSED:
                 return
@@ -256,7 +258,7 @@ class Progress:
         return PeerError(f"{failure}, and the controller has not said whom it waits for: check that it runs")
 
     def _break(self, cause: BaseException) -> None:
-        """End everything because of what is no failure of the core."""
+        """End everything because of an error outside the core."""
         error = NetsumError(f"the communicator was interrupted in the middle of a collective by {cause!r}")
         with self._driving:
             with self._changed:

@@ -22,7 +22,7 @@ class Round:
 
     def __init__(self, offer: Offer, future: Future[Reduced], look: Callable[[], None]) -> None:
         self._offer = offer
-        self.future = future  # Its result.
+        self.future = future  # The round's result.
         self._look = look
 
     @property
@@ -95,7 +95,7 @@ class Rounds:
 
     @property
     def behind(self) -> int:
-        """How many rounds have ended whose results were not taken: what is computed for the first of them is late."""
+        """Number of ended rounds whose results were not taken: an array computed for the first of them is late."""
         with self._changed:
             return len(self._results)
 
@@ -143,7 +143,7 @@ class Rounds:
             self._results.clear()
             self._taken += len(results)
             if self._begun == self._taken and self._begun < self._count:
-                self._begin_next()  # It had stopped at the most results that are kept.
+                self._begin_next()  # The limit on kept results had stopped the rounds.
         return results
 
     def _begin_next(self) -> None:

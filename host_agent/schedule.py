@@ -118,7 +118,7 @@ class _Running:
 class Schedule:
     """The collectives of one worker, in order. Used by one thread at a time, except for `add`.
 
-    `core`: what works on them. Its driver calls `begin` before it looks at what to transmit, and `take_ended` after
+    `core`: the core that works on them. Its driver calls `begin` before it looks at what to transmit, and `take_ended` after
     datagrams or time have come. `in_slices`: whether the driver looks at the network between parts of a long computation:
     where `busy`, it calls `begin` again as soon as it has sent and received what it can. Without, computations are made at
     once. `boundary`: how far it may go before the worker enters another epoch.
@@ -133,7 +133,7 @@ class Schedule:
         self._waiting: deque[Collective[Any]] = deque()
         self._running: deque[_Running] = deque()
         self._counted = core.counters()  # when a collective ended last
-        # What the collectives failed with that ended because the core failed; set by `take_ended`.
+        # Error of the collectives that ended because the core failed; set by `take_ended`.
         self.failure: PeerError | None = None
 
     def __len__(self) -> int:
@@ -158,7 +158,7 @@ class Schedule:
         self._waiting.append(collective)
 
     def begin(self, now_ns: int) -> None:
-        """Give the core what it has room for.
+        """Begin as many passes as the core has room for.
 
         The next collective waits until all passes of the one before are begun: all workers number their chunks alike.
         """
@@ -172,12 +172,12 @@ class Schedule:
             self._running.append(_Running(self._waiting.popleft(), now_ns))
 
     def take_ended(self, now_ns: int, trouble: str = "", restarted: str = "") -> list[Outcome]:
-        """Return what has ended since the last call; if the core has failed, that is everything.
+        """Return the outcomes since the last call; if the core has failed, those of all collectives.
 
         A core can fail behind the last collective: the MISMATCH of the next one may come in the same batch as the last
         RESULT. Nothing fails then until the next collective is added, and that one fails with the core's error.
 
-        `trouble`: what the driver knows about the way to the switch, for the message of a failure. `restarted`: why the job
+        `trouble`: the driver's knowledge of the path to the switch, for the message of a failure. `restarted`: why the job
         has another epoch by now, for the same message.
         """
         ended = self._end_done(now_ns)

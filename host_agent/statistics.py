@@ -1,4 +1,4 @@
-"""What a call cost, and what the network did meanwhile."""
+"""Cost of a call, and the events of the network meanwhile."""
 
 from dataclasses import dataclass, fields, replace
 
@@ -60,7 +60,7 @@ class Statistics:
         return self.elements / self.duration_ns * 1e9 if self.duration_ns else 0.0
 
     def __sub__(self, before: "Statistics") -> "Statistics":
-        """Return what was counted since an earlier reading; the round-trip and result times are the later ones."""
+        """Return the counts since an earlier reading; the round-trip and result times are the later ones."""
         return replace(self, **{name: getattr(self, name) - getattr(before, name) for name in _COUNTED})
 
     def add(self, other: "Statistics") -> None:

@@ -16,7 +16,7 @@ from host_agent.errors import ArrayError, MisuseError, UnsupportedTypeError
 from netsum_common.compiled import compiled
 
 TYPES: Final = ("float16", "float32", "float64")
-MOST_SUMMANDS: Final = 1 << 16  # Of all workers together.
+MOST_SUMMANDS: Final = 1 << 16  # Limit for all workers together.
 
 
 @compiled
@@ -46,7 +46,7 @@ def add_exactly(part: Floats, rest: Floats) -> bool:
 class Accumulator:
     """The exact sum of arrays that are added one by one, for ``Communicator.allreduce(accumulator, exact=True)``.
 
-    The all-reduce takes what was added; the accumulator is empty afterwards, and can be used again.
+    The all-reduce empties the accumulator, which can then be used again.
 
     Parameters
     ----------
@@ -119,5 +119,5 @@ class Accumulator:
 
 
 def load() -> None:
-    """Compile it, or load what was compiled."""
+    """Compile this code, or load it from the cache."""
     add_exactly(np.zeros(1), np.zeros(1))

@@ -1,4 +1,4 @@
-"""Which blocks of an array hold anything but zeros, as bits in words.
+"""Bitmaps of the blocks of an array that are not zero.
 
 Block b is bit b mod 32 of word b div 32. Words are numbers of the host; as lanes they travel like any others.
 """
@@ -28,7 +28,7 @@ def find_blocks(
 ) -> Integer:
     """Look at `count` blocks of the source, from block `first` on.
 
-    `routine`: address of `Codec.nonzero`. `own` (uint16 array): of all blocks of the array; set to what the routine finds in
+    `routine`: address of `Codec.nonzero`. `own` (uint16 array): of all blocks of the array; set to the routine's findings in
     each. `bitmap` (uint32 array): set: bit 0 of its first word is block `first`. Returns how many blocks are not zero.
     """
     payload = payloads[0]
@@ -56,10 +56,10 @@ def list_blocks(bitmap: Words, first: int, count: int, out: npt.NDArray[np.int64
 
 @compiled
 def clear_blocks(bitmap: Words, count: int, block_words: int, target: Words) -> None:
-    """Fill with zeros what a bitmap of `count` blocks does not have; `target` begins with the first of them.
+    """Fill with zeros the blocks that a bitmap of `count` blocks lacks; `target` begins with the first block.
 
-    What is zero already is only read, which takes half of the memory's time: most of it, where results go to the array
-    that was contributed.
+    Words that are zero already are only read, which takes half of the memory's time: most words are, where results go to the
+    array that was contributed.
     """
     for at in range(count):
         if not bitmap[at // WORD_BLOCKS] >> np.uint32(at % WORD_BLOCKS) & np.uint32(1):
@@ -72,7 +72,7 @@ def clear_blocks(bitmap: Words, count: int, block_words: int, target: Words) -> 
 
 
 def load() -> None:
-    """Compile these functions, or load what was compiled, before the first collective needs them."""
+    """Compile these functions, or load them from the cache, before the first collective needs them."""
     nothing: Any = np.zeros(1, PAYLOAD)
     bitmap = np.zeros(1, np.uint32)
     find_blocks(nothing, 0, 1, 0, 0, np.zeros(1, np.uint16), bitmap)

@@ -1,4 +1,4 @@
-"""What a codec consists of."""
+"""The parts of a codec."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class Codec:
     # Least and greatest wire exponent beside *all zero* and *non-finite*.
     exponents: tuple[int, int] = (0, 0)
     non_finite: bool = False  # Whether a block's exponent may be *non-finite*.
-    switch_op: int = OP_SUM  # `OP_*`: what the switch does with the lanes.
+    switch_op: int = OP_SUM  # `OP_*`: the switch's operation on the lanes.
     reduces: tuple[tuple[str, str], ...] = ()
     # How many lanes an element takes, one after the other: a block of round r is sent when its RESULT of round r - 1 is
     # there.
@@ -57,7 +57,7 @@ class Codec:
             object.__setattr__(self, "nonzero", self.exponent)
 
     def load(self) -> None:
-        """Compile the routines, or load what was compiled."""
+        """Compile the routines, or load them from the cache."""
         for each in (self.encode, self.decode, self.exponent, self.nonzero):
             if each is not None:
                 assert each.address

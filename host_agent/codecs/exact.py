@@ -1,4 +1,4 @@
-"""Digits of floats for exact sums: what a pass takes of each element, and the one rounding at the end.
+"""Digits of floats for exact sums: the digits that a pass takes of each element, and the one rounding at the end.
 
 Everything is computed in float64, which holds float16 and float32 exactly. A block's *quantum* 2^q is common to all workers; the
 digit of x is x / 2^q without its fraction, and the rest of x, x - digit * 2^q, is a float64 exactly, as its bits are some of
@@ -29,7 +29,7 @@ PRECISIONS: Final = {
 }
 """Bits of a significand, and the exponent of the least positive number, by type."""
 
-_LIMBS: Final = 74  # Of 32 bits: the range of float64, carries, and `_FRACTION` below.
+_LIMBS: Final = 74  # 32-bit limbs: the range of float64, carries, and `_FRACTION` below.
 _FRACTION: Final = 4  # Limbs below 2^-1074, for the bits of a quotient.
 _LIMB_MASK: Final = (1 << 32) - 1
 _TOP_BITS: Final = 62
@@ -51,7 +51,7 @@ def _times_power(value: float, exponent: Integer) -> float:
 def block_exponents(values: Floats, exponents: Int32s) -> None:
     """Write, for each block, the least e with |x| < 2^e for all its elements, or `NO_DIGITS`.
 
-    `values`: finite. `exponents` (int32 (blocks,)): becomes the maximum of what it is and these.
+    `values`: finite. `exponents` (int32 (blocks,)): becomes the maximum of its value and these.
     """
     for block in range(exponents.size):
         largest = 0.0
@@ -281,7 +281,7 @@ def round_sums(
 
 
 def load() -> None:
-    """Compile all of this, or load what was compiled, before the first collective needs it."""
+    """Compile this module, or load it from the cache, before the first collective needs it."""
     values, words = np.zeros(BLOCK), np.zeros(BLOCK, np.int32)
     number, bytes_ = np.zeros(1, np.int64), np.zeros(1, np.uint8)
     block_exponents(values, words[:1])

@@ -1,10 +1,10 @@
 """Floats rounded to few bits, several to a lane.
 
-Of the n workers each sends q = round(x * levels / M), where M is the largest magnitude of the block over all workers,
+Each of the n workers sends q = round(x * levels / M), where M is the largest magnitude of the block over all workers,
 rounded up to a bfloat16, and levels the largest whole number with n * levels < 2^(f - 1). A lane is the sum of its
 fields, q_0 + q_1 * 2^f + q_2 * 2^2f + …, as a signed number. Any sum of workers' fields is less than 2^(f - 1) in
-magnitude: it does not saturate the lane, and what it borrows from the next field is given back when half of a field's
-range is added to each. The switch's adder needs to know nothing of it.
+magnitude: it does not saturate the lane, and adding half of a field's range to each field returns what the field borrowed from
+the next. The switch's adder is not involved.
 
 Element i of a block is in lane i mod L, field i div L, so that the lanes of one field are neighbours in memory.
 
@@ -134,7 +134,7 @@ SIGNIFICANT_BITS: Final = {
     "float8_e5m2": 3,
     "float8_e5m2fnuz": 3,
 }
-"""Of floats with 16 bits or fewer, the leading one included."""
+"""Floats with 16 bits or fewer, the leading one included."""
 
 
 def bits_of_type(name: str, workers: int) -> Bits:

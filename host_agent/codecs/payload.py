@@ -1,11 +1,11 @@
-"""What the core does with the payload of a pass: exponents and lanes of one block, through the routines of its codec.
+"""The payload of a pass: exponents and lanes of one block, through the routines of its codec.
 
 A *pass* runs over the data once. Block b holds as many elements as the lanes of a packet take, from element b * L on;
 the last block may hold fewer, the lanes beyond carry 0 and are ignored on return. A pass may go over chosen
 blocks only (`blocks`).
 
-In place is allowed: a block of the source is not read again after the same block of the target was written. That is
-why what a second round still needs of the first is kept apart (`partial`).
+In place is allowed: a block of the source is not read again after the same block of the target was written. So the
+values that a second round needs of the first are kept apart (`partial`).
 """
 
 from typing import Any, Final
@@ -30,7 +30,7 @@ PAYLOAD: Final = np.dtype(
             "greatest_exponent",
             "may_be_non_finite",
             "per_lane",  # elements in a lane
-            # Of packed lanes: what a field holds, and how numbers are rounded to it.
+            # Packed lanes: the range of a field, and how numbers are rounded to it.
             "field_bits",
             "levels",  # a worker's numbers are -levels to levels
             "stochastic",
@@ -43,7 +43,7 @@ PAYLOAD: Final = np.dtype(
             "source",  # addresses
             "target",
             "exponents",  # uint16[data_blocks]: wire exponents of all workers' blocks, as they become known
-            "partial",  # of each element, what a codec of two rounds keeps from the first to the second
+            "partial",  # for each element, the value that a codec of two rounds keeps from the first to the second
             "blocks",  # int64[data_blocks]: which blocks; 0: all
             "own",  # uint16[blocks of the array]: this worker's exponents, found before, or NOT_SEARCHED; 0: none were
             # The result.
@@ -57,7 +57,7 @@ PAYLOAD: Final = np.dtype(
 
 NOT_SEARCHED: Final = 1  # In place of a block's exponent in `own`; no codec has this exponent.
 BLOCKS_AHEAD: Final = 8
-"""Which following block is fetched while one is read: a block alone is too short for the processor to see a stream."""
+"""Distance of the block that is prefetched: one block alone is too short for the processor to detect a stream."""
 
 _RECORD: Final = numba.from_dtype(PAYLOAD)
 _LANES: Final = types.Array(types.uint32, 1, "C")
@@ -100,7 +100,7 @@ def own_exponent(payload: Record, block: int, lane_count: int) -> Integer:
 
 @compiled_inline
 def find_exponent(routine: int, payload: Record, block: int, lane_count: int) -> Integer:
-    """Return what the routine at an address finds in this worker's block."""
+    """Return the finding of the routine at an address in this worker's block."""
     return _call_exponent(routine, (payload, block, lane_count))
 
 

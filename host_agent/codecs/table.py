@@ -30,7 +30,7 @@ CODEC_OF: Final[dict[tuple[str, str], Codec]] = {
 
 
 def load_all() -> None:
-    """Compile all routines, or load what was compiled, before the first collective needs them."""
+    """Compile all routines, or load them from the cache, before the first collective needs them."""
     for codec in CODECS:
         codec.load()
     exact.load()

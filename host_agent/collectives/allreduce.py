@@ -118,7 +118,7 @@ def _whole_pass(
     """Return the pass over all blocks, without its fingerprint."""
     op, bits, root = request.op, request.bits, request.root
     codec = CODEC_OF[target.dtype.name, op] if bits == "full" else packed_codec(bits, admission.world_size)
-    # Sums that do not fit int32 are an error at all workers, and codecs of several rounds need what the first came to.
+    # Sums that do not fit int32 are an error at all workers, and codecs of several rounds need the result of the first.
     spares = root not in (None, admission.rank) and codec is not INT32 and codec.rounds == 1
     seed = _seed_of(request.seed, sequence, admission.rank) if _is_stochastic(request) else None
     return Pass(

@@ -65,7 +65,7 @@ class BroadcastRequest:
 
         def finish(statistics: Statistics) -> Array:
             if admission.rank == self.root and not np.may_share_memory(source, words):
-                words[:] = source  # The switch may have left it out of what it sent back.
+                words[:] = source  # The switch may have left the lanes out of its RESULTs.
             if not np.may_share_memory(target, words):
                 target.view(np.uint8)[:] = words.view(np.uint8)[: values.nbytes]
             return deliver()

@@ -52,7 +52,7 @@ class Collective(Generic[T]):
     may_offer: Callable[[], bool] = lambda: False
 
     def agree_on(self, label: str, sequence: int) -> None:
-        """Make the workers' labels part of what they must agree on, and the collective's name."""
+        """Add the label to the terms on which the workers must agree, and make it the collective's name."""
         self.label_mark ^= fingerprint(label=label)
         self.what = f"{label}, number {sequence}"
 

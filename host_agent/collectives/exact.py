@@ -38,7 +38,7 @@ from host_agent.statistics import Statistics
 from host_agent.wire import Admission, describe_dtype, fingerprint
 from host_agent.wire.constants import OP_BOR, OP_MAX, OP_SUM
 
-SUM_BITS: Final = 31  # Of an int32 beside its sign.
+SUM_BITS: Final = 31  # Bits of an int32 beside its sign.
 ROUNDED_TOGETHER: Final = 512  # Blocks whose sums stay in a processor's cache while they are rounded.
 Exact = Literal[False, True, "bfloat16"]
 
@@ -164,9 +164,9 @@ class ExactSum:
 
 
 class Marks:
-    """Passes of one exact sum, each with a fingerprint of its own; what they reduce is reduced in place.
+    """Passes of one exact sum, each with a fingerprint of its own; arrays are reduced in place.
 
-    `what`: what the workers must agree on.
+    `what`: the terms on which the workers must agree.
     """
 
     def __init__(self, **what: int | str) -> None:

@@ -26,10 +26,10 @@ QUORUM_OPS = ("sum", "mean", "min", "max", "bor")
 
 @dataclass(frozen=True)
 class Reduced:
-    """What a round ends with: the same at every worker."""
+    """Result of a round, the same at every worker."""
 
     value: Array  # The reduction over the workers in `ranks`.
-    ranks: tuple[int, ...]  # Whose arrays are in it, ascending: as many as the job's quorum.
+    ranks: tuple[int, ...]  # The contributors, ascending: as many as the job's quorum.
 
     @property
     def added(self) -> int:

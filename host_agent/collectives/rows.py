@@ -1,7 +1,7 @@
 """Reductions of arrays of which each worker has some rows, such as the gradients of embeddings.
 
 The workers' bitmaps of rows are united by bitwise or. Each then lays its rows out in an array of the union's rows, which
-is reduced like any other: what no worker has does not travel, and blocks of rows that a worker lacks it contributes
+is reduced like any other: rows that no worker has do not travel, and a worker contributes blocks of rows that it lacks
 without data (`sparse`).
 """
 
@@ -27,9 +27,9 @@ _THIN_BITMAP_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of an array; what they do not name is zero."""
+    """Some rows of an array; all other rows are zero."""
 
-    numbers: npt.NDArray[np.int64]  # Which rows; ascending, none twice.
+    numbers: npt.NDArray[np.int64]  # Row numbers; ascending, none twice.
     values: Array  # Their elements.
 
 

@@ -1,7 +1,7 @@
 """Collectives in which each worker has a part of an array: reduce-scatter and all-gather.
 
 A reduce-scatter is a reduction of each part of which its worker alone needs the lanes. An all-gather is one pass of bitwise or
-over the array: each worker contributes its part, and needs what the others do. Which parts come back to which worker:
+over the array: each worker contributes its part and needs the parts of the others. For which parts come back to which worker, see
 docs/protocol.md, "Results without lanes".
 """
 

@@ -1,9 +1,9 @@
 """Block-sparse reductions: blocks that are zero at every worker do not travel.
 
-A block is what the lanes of a packet hold. Each worker finds the blocks in which it has anything but zeros, the switch
+A block has as many elements as a packet holds. Each worker finds the blocks in which it has anything but zeros, the switch
 combines the workers' bitmaps of them by bitwise or, and then only the blocks of this union travel. A worker that has
 nothing in a block of the union contributes a header, or zeros where a header could not grow into the result. So every
-slot still gets a contribution of every worker, and everything that holds for dense collectives holds here
+slot still gets a contribution of every worker, and all guarantees of dense collectives hold here
 (docs/protocol.md, "Block-sparse reductions").
 
 Bitmaps and data take turns: bitmap 0, bitmap 1, data of 0, bitmap 2, data of 1, and so on. The data of the blocks of one
@@ -44,12 +44,12 @@ BMV2_GROWTH_BYTES: Final = 512  # Longer blocks that only others have may have t
 ETHERNET_LANES: Final = 256
 MOST_BITMAP_PACKETS: Final = 8
 SLICE_BYTES: Final = 1 << 20
-"""Of the array, that are searched or cleared between two looks at the network: some tenths of a millisecond."""
+"""Bytes of the array that are searched or cleared between two polls of the network: some tenths of a millisecond."""
 PHASES: Final = 250  # Consecutive passes with different fingerprints.
 BLOCKS_A_TURN: Final = 4  # Number of blocks for each slot that a bitmap should announce.
 UNSEARCHED: Final = 7
-"""After a bitmap in whose union no block is missing, as many times the blocks before them travel without a bitmap. The search
-and the bitmaps are a quarter of what a worker computes for a dense array over shared memory."""
+"""After a fully dense bitmap, 7 times the blocks before it travel without a bitmap. The search and the bitmaps take a quarter
+of a worker's computing time for a dense array over shared memory."""
 
 
 def is_sparse(choice: Sparse, work: Pass, op: str, lanes: int) -> bool:
@@ -104,15 +104,15 @@ class BlockSparse:
         self._slice_blocks = max(SLICE_BYTES // block_bytes // WORD_BLOCKS, 1) * WORD_BLOCKS
         self._searched = self._in_bitmaps = 0
         self._own_blocks = self._union_blocks = self._bitmap_packets = 0
-        self._unsearched = 0  # Where the last part without a bitmap ends.
-        self.data: list[Pass] = []  # Those over blocks of the union, as far as they are known.
+        self._unsearched = 0  # End of the last part without a bitmap.
+        self.data: list[Pass] = []  # Passes over blocks of the union, as far as they are known.
 
     def passes(self) -> Passes:
         """Yield bitmaps and data in turns."""
         ahead: deque[_Bitmap] = deque()
         united: deque[_Bitmap] = deque()
         searches = not self._skips  # Whether to search while it waits.
-        # A second bitmap travels while the first one's data does. For two slices, its data would wait a round trip longer.
+        # A second bitmap travels while the first one's data does. With two slices the pipeline would stall for one round trip.
         first = self._slice_blocks if self._blocks > 2 * self._slice_blocks else self._blocks
         for _ in range(2):
             yield from self._next_bitmap(first, ahead)
@@ -170,7 +170,7 @@ class BlockSparse:
         return True
 
     def _without_bitmap(self) -> npt.NDArray[np.int64]:
-        """Return the next blocks, which travel whatever they hold."""
+        """Return the next blocks that travel without a bitmap."""
         first = self._in_bitmaps
         end = self._in_bitmaps = self._unsearched = min((1 + UNSEARCHED) * first, self._blocks)
         unknown = max(end - self._searched, 0)
@@ -205,7 +205,7 @@ class BlockSparse:
         return listed
 
     def _clear(self, bitmap: _Bitmap) -> Passes:
-        """Fill with zeros what is not in the union."""
+        """Fill with zeros the blocks that are not in the union."""
         words: Any = bitmap.work.target
         block_words = self._block_elements * self._whole.target.itemsize // LANE_BYTES
         for first in range(0, bitmap.count, self._slice_blocks):

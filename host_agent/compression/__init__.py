@@ -1,4 +1,4 @@
-"""Lossy compression of gradients: what is sent in place of a tensor.
+"""Lossy compression of gradients.
 
 A *compressor* maps a tensor to a payload and back. A *memory* decides what happens to the part that was lost. A
 *granularity* decides which tensors are compressed together. The *route* of a payload follows from the compressor's

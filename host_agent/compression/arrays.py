@@ -19,14 +19,15 @@ _DTYPES = ("float32", "float64", "float16")
 
 
 class Compression(Configured):
-    """What `Communicator.allreduce` compresses arrays with: a compressor, a memory, and their state.
+    """A compressor, a memory and their state, with which `Communicator.allreduce` compresses arrays.
 
     The state is kept by the label of the call: arrays that are reduced again and again, such as the gradients of a layer,
     need a label each. All workers must use it alike.
 
-    `compressor`: a name (``netsum compression list``), whose options follow, or an object. `memory`: what is done with what
-    was lost (``netsum compression memories``). `seed`: of random choices; the same at all workers. `measure_error`: whether
-    statistics have the error of compression: two more passes over each array. `**options`: of the compressor. Raises
+    `compressor`: a name (``netsum compression list``), whose options follow, or an object. `memory`: the treatment of the
+    compression error (``netsum compression memories``). `seed`: seed of random choices; the same at all workers.
+    `measure_error`: whether statistics have the error of compression: two more passes over each array. `**options`: options of
+    the compressor. Raises
     MisuseError: for an unknown name or option. Raises IncompatibleError if compressor and memory do not fit.
 
     Examples
@@ -58,7 +59,7 @@ class Compression(Configured):
     def allreduce(
         self, communicator: Communicator, array: npt.ArrayLike, op: Literal["sum", "mean"], label: str
     ) -> npt.NDArray[Any]:
-        """Reduce an array; for `Communicator.allreduce`, which says what it raises."""
+        """Reduce an array; see `Communicator.allreduce` for the errors."""
         values = np.asarray(array)
         if values.dtype.name not in _DTYPES or op not in ("sum", "mean"):
             raise UnsupportedTypeError(
@@ -89,7 +90,7 @@ class Compression(Configured):
 
     @property
     def statistics(self) -> dict[str, CompressionStatistics]:
-        """What compression cost and saved, by label."""
+        """Cost and savings of compression, by label."""
         return {} if self._reducer is None else self._reducer.statistics
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a compressor is: the base class, the payload it makes, and what it declares about itself."""
+"""The base class of compressors, their payloads and the properties that they declare."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ from host_agent.errors import MisuseError
 from host_agent.options import Configured, require_known
 
 Payload = tuple[Tensor, ...]
-"""What one worker sends. Tensors of a summable payload have the same shapes and types at all workers."""
+"""The payload of one worker. Tensors of a summable payload have the same shapes and types at all workers."""
 
 
 class IncompatibleError(MisuseError):
@@ -30,7 +30,7 @@ class Summability(Enum):
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all workers must know alike before they compress, such as a common scale."""
+    """Values on which all workers agree before they compress, such as a common scale."""
 
     tensor: Tensor  # This worker's contribution; same shape and type at all workers.
     # How the contributions are combined. For "broadcast" only the root's counts.
@@ -40,16 +40,16 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Context:
-    """Where and when a tensor is compressed."""
+    """Circumstances of the compression of a tensor."""
 
-    key: str  # Which tensor it is: the same at all workers and in all steps. State is kept by it.
-    shape: torch.Size  # Its shape.
-    device: torch.device  # Where it is.
+    key: str  # Identifies the tensor, alike at all workers and in all steps. State is kept by it.
+    shape: torch.Size  # Shape of the tensor.
+    device: torch.device  # Device of the tensor.
     # rank, workers: of the group that reduces it.
     rank: int
     workers: int
     step: int  # How often this key was reduced before.
-    seed: int = 0  # Of the run; the same at all workers.
+    seed: int = 0  # Seed of the run; the same at all workers.
 
     @property
     def elements(self) -> int:
@@ -105,9 +105,9 @@ class Compressor(Stateful, ABC):
 
     KIND = "compressor"
     name: ClassVar[str]  # In the registry, options and tables.
-    family: ClassVar[str]  # Its class.
+    family: ClassVar[str]  # Class of methods.
     source: ClassVar[str]  # The paper.
-    summability: ClassVar[Summability]  # Of its payload.
+    summability: ClassVar[Summability]  # Summability of the payload.
     unbiased: bool  # Whether E[decompress(compress(x))] = x.
     # Whether decompressing a sum of payloads gives the sum of the decompressed payloads. False for votes, whose
     # payloads are summed on purpose and decompressed to something else.
@@ -132,7 +132,7 @@ class Compressor(Stateful, ABC):
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
         """Compress a tensor.
 
-        `tensor` (float32 tensor): of shape `context.shape`. `shared`: what was agreed on: the combined `Agreement.tensor`.
+        `tensor` (float32 tensor): of shape `context.shape`. `shared`: the combined `Agreement.tensor`.
         Returns tuple of Tensor: int32 if `summability` is INTEGERS, float32 if FLOATS, any type if NONE.
         """
 

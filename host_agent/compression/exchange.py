@@ -66,12 +66,12 @@ def reduce_over(exchange: Exchange, reductions: Sequence[Reduction]) -> list[Ten
 
 
 def run(rounds: Generator[RoundRequest, Any, Result], exchange: Exchange) -> Result:
-    """Carry out rounds to their end, and return what they return."""
+    """Carry out rounds to their end, and return their result."""
     return run_together([rounds], exchange)[0]
 
 
 def run_together(tensors: Sequence[Generator[RoundRequest, Any, Result]], exchange: Exchange) -> list[Result]:
-    """Carry out the rounds of several tensors, and return what each returns: the next rounds of all are under way at once."""
+    """Carry out the rounds of several tensors, and return their results: the next rounds of all tensors are under way at once."""
     ended: dict[int, Result] = {}
     results: dict[int, Any] = dict.fromkeys(range(len(tensors)))
     while results:
@@ -111,7 +111,7 @@ class TorchExchange:
         return finish
 
     def wire_bytes(self) -> tuple[int, int] | None:
-        """Return what the group's communicator has counted; None for back ends without one."""
+        """Return the counters of the group's communicator; None for back ends without one."""
         group = dist.group.WORLD if self.group is None else self.group
         communicator = getattr(group, "communicator", None)
         return None if communicator is None else _counted(communicator)
@@ -131,7 +131,7 @@ class TorchExchange:
     def _gather(self, tensors: Payload, mine: Tensor, sizes: Tensor) -> Gathered:
         widths = [each.element_size() for each in tensors]
         lengths = [sum(map(int.__mul__, row, widths)) for row in sizes.tolist()]
-        # Every back end gathers tensors of one length; the padding is at most what the largest payload is longer.
+        # Every back end gathers tensors of one length; the padding is at most the excess of the largest payload.
         longest = max(lengths)
         padded = torch.zeros(longest, dtype=torch.uint8, device=mine.device)
         padded[: mine.numel()] = mine
@@ -165,7 +165,7 @@ class CommunicatorExchange:
         return lambda: split_like(torch.from_numpy(future.result()), request.tensors)
 
     def wire_bytes(self) -> tuple[int, int] | None:
-        """Return what the communicator has counted."""
+        """Return the counters of the communicator."""
         return _counted(self._communicator)
 
 
@@ -198,7 +198,7 @@ def reduce_in_process(
 
 
 def in_lockstep(workers: Sequence[Generator[RoundRequest, Any, Result]], combine: Combine) -> list[Result]:
-    """Carry out the rounds of all workers of a group together, and return what each of them returns.
+    """Carry out the rounds of all workers of a group together, and return their results.
 
     Raises AssertionError if the workers disagree about a round.
     """

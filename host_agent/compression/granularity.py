@@ -13,7 +13,7 @@ GRANULARITIES: Final = ("layer", "bucket", "model")
 
 @dataclass(frozen=True)
 class Unit:
-    """What is compressed as one tensor: some of the named tensors, or a block of one."""
+    """A unit of compression: some of the named tensors, or a block of one."""
 
     key: str  # The same in all steps, also after DDP has rebuilt its buckets.
     names: tuple[str, ...]  # The tensors in it, in the order of the model's parameters.
@@ -23,7 +23,7 @@ class Unit:
 
 
 def units(sizes: Sequence[tuple[str, int]], granularity: Granularity, block: int | None = None) -> list[Unit]:
-    """Divide named tensors into what is compressed together.
+    """Divide named tensors into units of compression.
 
     `sizes`: names and numbers of elements, of a bucket or of a whole model. `granularity`: a layer is one parameter tensor.
     For "bucket" and "model" all tensors make one unit. `block`: with "layer": no unit has more elements than that.

@@ -27,16 +27,16 @@ Waiting = tuple[dict[str, Tensor], Tensor, torch.futures.Future[Tensor | Excepti
 
 
 class CompressionState(Configured):
-    """The state of a communication hook: what compresses a model's gradients, and what that cost and saved.
+    """The state of a communication hook: the compression of a model's gradients, its cost and savings.
 
     Parameters
     ----------
     compressor : Compressor
-        What is sent.
+        Makes the payloads.
     memory : Memory
-        What is done with what was lost.
+        Treats the compression error.
     granularity : {"layer", "bucket", "model"}
-        What is compressed together: each parameter tensor, each of DDP's buckets, or all of a model's gradients, which
+        Unit of compression: each parameter tensor, each of DDP's buckets, or all of a model's gradients, which
         then wait for the end of the backward pass.
     block : int, optional
         With "layer": parts of at most this many elements.
@@ -111,7 +111,7 @@ class CompressionState(Configured):
         pieces: list[tuple[Unit, Reduction]] = []
         for chosen, reducer in ((large, self.reducer), (small, self._plain)):
             sizes = [(name, each.numel()) for name, each in chosen.items()]
-            # What is sent as it is comes out the same in fewer pieces.
+            # Uncompressed gradients have the same result in fewer pieces.
             granularity = "bucket" if reducer.sends_all else self.granularity
             for unit in units(sizes, granularity, self.block) if sizes else []:
                 tensor = gathered(unit, chosen)
@@ -168,7 +168,7 @@ class CompressionState(Configured):
 
     @property
     def statistics(self) -> dict[str, CompressionStatistics]:
-        """What compression cost and saved, by unit."""
+        """Cost and savings of compression, by unit."""
         return {**self._plain.statistics, **self.reducer.statistics}
 
     def total(self) -> CompressionStatistics:
@@ -186,7 +186,7 @@ class CompressionState(Configured):
         self.reducer.load_state_dict(state)
 
     def _compare(self, device: torch.device) -> None:
-        """Compare the settings of all workers once, whatever they send: also workers that send gradients as they are."""
+        """Compare the settings of all workers once, those that send gradients uncompressed included."""
         run(self.reducer.comparison(device), self.exchange)
 
     def _name(self, parameter: Tensor) -> str:

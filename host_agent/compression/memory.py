@@ -1,4 +1,4 @@
-"""Memories: what is done with what compression lost."""
+"""Memories: the treatment of the compression error."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,10 +14,10 @@ Layout = tuple[tuple[str, int], ...]  # Names and numbers of elements of the par
 
 
 class Memory(Stateful, ABC):
-    """Decides what is compressed, and what the optimizer gets.
+    """Chooses the tensor that is compressed, and the gradient for the optimizer.
 
-    `before` turns a gradient into what is compressed; `after` sees what this worker's payload decompresses to and the mean
-    over all workers, updates the state, and returns the estimate of the mean gradient. State is kept by parameter, so it
+    `before` turns a gradient into the tensor to compress; `after` takes this worker's decompressed payload and the mean over all
+    workers, updates the state, and returns the estimate of the mean gradient. State is kept by parameter, so it
     survives when a bucket is put together differently.
     """
 
@@ -31,15 +31,15 @@ class Memory(Stateful, ABC):
 
     @abstractmethod
     def before(self, layout: Layout, gradient: Tensor) -> Tensor:
-        """Return what is to be compressed. Changes no state: the step may still fail."""
+        """Return the tensor to compress. Changes no state: the step may still fail."""
 
     @abstractmethod
     def after(self, layout: Layout, gradient: Tensor, sent: Tensor, own: Tensor, mean: Tensor) -> Tensor:
         """Update the state and return the estimate of the mean gradient.
 
-        `layout` (tuple of (str, int)): the parameters in the tensor: names and numbers of elements. `gradient`: what `before`
-        was given. `sent`: what it returned. `own`, `mean`: what this worker's payload decompresses to, and the mean of that
-        over all workers.
+        `layout` (tuple of (str, int)): the parameters in the tensor: names and numbers of elements. `gradient`: the argument
+        of `before`. `sent`: the result of `before`. `own`, `mean`: this worker's decompressed payload, and its mean over all
+        workers.
         """
 
     def _get(self, layout: Layout, field: str, like: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Memory(Stateful, ABC):
 
 
 class NoMemory(Memory):
-    """What is lost stays lost."""
+    """No error feedback."""
 
     name = "none"
     source = ""
@@ -74,10 +74,10 @@ class NoMemory(Memory):
 
 
 class _ErrorFeedback(Memory):
-    """Keeps what was lost, which a contraction makes smaller.
+    """Keeps the compression error, which a contraction makes smaller.
 
     An unbiased compressor is a contraction when it is scaled by 1 / (1 + ω) (Beznosikov, Horváth, Richtárik, Safaryan, JMLR
-    2023, theorem 3); unscaled, with ω ≥ 1, what is kept grows without limit.
+    2023, theorem 3); unscaled, with ω ≥ 1, the kept error grows without limit.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class _ErrorFeedback(Memory):
         self._scale: Callable[[int], float] = lambda elements: 1.0
 
     def attach(self, compressor: Compressor, workers: int) -> None:
-        """Refuse compressors of which a worker cannot know what was lost; learn the scale of unbiased ones."""
+        """Refuse compressors whose error a worker cannot know; learn the scale of unbiased ones."""
         if not compressor.linear:
             raise IncompatibleError(
                 f"memory {self.name} needs a compressor whose result is the sum of what each worker sent; that of "
@@ -95,7 +95,7 @@ class _ErrorFeedback(Memory):
 
 
 class Residual(_ErrorFeedback):
-    """Error feedback: what was lost is added to the next gradient.
+    """Error feedback: the compression error is added to the next gradient.
 
     e ← g + e − C(g + e). A contractive compressor with it converges like SGD without compression (Karimireddy et al., ICML
     2019, theorem II); an unbiased one is scaled to be contractive.
@@ -109,7 +109,7 @@ class Residual(_ErrorFeedback):
         return gradient + self._get(layout, "residual", gradient)
 
     def after(self, layout: Layout, gradient: Tensor, sent: Tensor, own: Tensor, mean: Tensor) -> Tensor:
-        """Keep what was lost; return the mean."""
+        """Keep the compression error; return the mean."""
         scale = self._scale(sent.numel())
         self._set(layout, residual=sent - scale * own)
         return scale * mean
@@ -207,11 +207,11 @@ class MomentumCorrection(_ErrorFeedback):
         self.workers = workers
 
     def before(self, layout: Layout, gradient: Tensor) -> Tensor:
-        """Return what has been accumulated, this gradient included."""
+        """Return the accumulated gradients, this one included."""
         return self._get(layout, "velocity", gradient) + self._momentum(layout, gradient)
 
     def after(self, layout: Layout, gradient: Tensor, sent: Tensor, own: Tensor, mean: Tensor) -> Tensor:
-        """Keep what was not sent; return the mean."""
+        """Keep the unsent part; return the mean."""
         kept = own == 0
         momentum = self._momentum(layout, gradient) * kept
         scale = self._scale(sent.numel())

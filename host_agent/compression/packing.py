@@ -25,8 +25,8 @@ def fields_per_lane(largest: int, workers: int) -> int:
 def pack_lanes(values: Tensor, largest: int, workers: int) -> Tensor:
     """Pack integers into int32 lanes whose sum over the workers carries from no field into the next.
 
-    `values` (int32 or int64 tensor, one dimension): in [−largest, largest]. `largest`, `workers`: what the room of a field
-    follows from. Returns ceil(len(values) / fields_per_lane) lanes, each below 2³¹ / workers, so that the sum needs no
+    `values` (int32 or int64 tensor, one dimension): in [−largest, largest]. `largest`, `workers`: determine the width of a
+    field. Returns ceil(len(values) / fields_per_lane) lanes, each below 2³¹ / workers, so that the sum needs no
     second pass (int32 tensor).
     """
     fields, bits = fields_per_lane(largest, workers), field_bits(largest, workers)

@@ -33,7 +33,7 @@ class RoundRequest:
 class Gathered(list[Payload]):
     """The payloads of all workers in the order of ranks; the tensors' lengths may differ."""
 
-    # The sum of what they decompress to, once one worker has computed it: workers in one process share it.
+    # The sum of the decompressed payloads, once one worker has computed it: workers in one process share it.
     total: Tensor | None = None
 
 
@@ -43,18 +43,18 @@ _NARROW: Final = (torch.float16, torch.bfloat16)
 
 @dataclass
 class CompressionStatistics:
-    """What compression cost and saved, for one key or in sum."""
+    """Cost and savings of compression, for one key or in sum."""
 
     steps: int = 0  # Reductions.
-    bytes_before: int = 0  # Of the tensors as they were.
+    bytes_before: int = 0  # Bytes of the uncompressed tensors.
     bytes_agreed: int = 0  # Contributed to agreements.
-    bytes_payload: int = 0  # Of this worker's payloads.
+    bytes_payload: int = 0  # Bytes of this worker's payloads.
     # bytes_sent, bytes_received: of the Ethernet frames of all rounds, headers and retransmissions included, as this
     # worker's communicator counts them; 0 over back ends that count nothing.
     bytes_sent: int = 0
     bytes_received: int = 0
     compress_ns: int = 0  # Time in compressor and memory, without communication.
-    # error, norm: sums over the steps of ‖C(y) − y‖² and ‖y‖², y what was compressed; 0 unless the reducer measures
+    # error, norm: sums over the steps of ‖C(y) − y‖² and ‖y‖² of the compressed tensors y; 0 unless the reducer measures
     # errors.
     error: float = 0.0
     norm: float = 0.0
@@ -69,8 +69,8 @@ class CompressionStatistics:
 class Reducer:
     """A compressor with its memory. Raises IncompatibleError if compressor and memory do not fit."""
 
-    compressor: Compressor  # What is sent.
-    memory: Memory = field(default_factory=NoMemory)  # What is done with what was lost.
+    compressor: Compressor  # Makes the payloads.
+    memory: Memory = field(default_factory=NoMemory)  # Treats the compression error.
     # rank, workers: of the group.
     rank: int = 0
     workers: int = 1
@@ -125,8 +125,9 @@ class Reducer:
     def rounds(self, key: str, gradient: Tensor, layout: Layout | None = None) -> Rounds:
         """Return the rounds that reduce a tensor to (the estimate of) its mean over the workers.
 
-        Every worker must run the rounds of the same keys in the same order. If any worker's tensor is not finite, or what it
-        or the sum decompresses to is not, the result is NaN at all workers and no state changes, so that a step can be skipped.
+        Every worker must run the rounds of the same keys in the same order. If any worker's tensor is not finite, or its
+        decompressed payload or the sum is not, the result is NaN at all workers and no state changes, so that a step can be
+        skipped.
 
         `key`: the same at all workers and in all steps. `gradient`: not changed. `layout`: the parameters in it, by which
         the memory keeps its state; the key alone by default. Send each round its result; the generator returns a tensor of
@@ -234,7 +235,7 @@ class Reducer:
         self.compressor, self.memory = compressor, kept
 
     def set_options(self, **options: Any) -> None:
-        """Change options of the compressor, such as ``fraction``; its state and what is not named stay.
+        """Change options of the compressor, such as ``fraction``; its state and its other options stay.
 
         All workers must do so at the same place. A schedule is a call of this before each step.
 
@@ -243,7 +244,7 @@ class Reducer:
         self.switch_to(self.compressor.with_options(**options))
 
     def count_wire(self, key: str, sent: int, received: int) -> None:
-        """Add what a driver has counted for a tensor to its statistics."""
+        """Add a driver's counts for a tensor to its statistics."""
         self._count(key, CompressionStatistics(bytes_sent=sent, bytes_received=received))
 
     def contributed(self, key: str) -> int:

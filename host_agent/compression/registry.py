@@ -57,7 +57,7 @@ def make_compressor(name: str, **options: Any) -> Compressor:
     """Return a compressor by name.
 
     Raises MisuseError: for a name, or an option, that does not exist, and for a value that an option does not take; the
-    message says what was expected.
+    message names the expected ones.
     """
     made: Compressor = _made("compressor", COMPRESSORS, name, options)
     return made

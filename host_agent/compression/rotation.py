@@ -9,7 +9,7 @@ from torch import Tensor
 
 from netsum_common.compiled import compiled
 
-GRID: Final = 2.0**-20  # What entries of a uniform rotation are multiples of.
+GRID: Final = 2.0**-20  # Entries of a uniform rotation are multiples of it.
 
 
 def padded_length(elements: int) -> int:

@@ -1,4 +1,4 @@
-"""What every compressor declares about itself, and how much less a worker receives with it."""
+"""Declared properties of every compressor, and its reduction of the bytes that a worker receives."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -23,7 +23,7 @@ class Entry:
     family: str
     route: str  # By which a payload travels.
     biased: bool  # Whether its expectation differs from the tensor.
-    bound: str  # Its ω or δ for this many elements and workers; empty if it declares none.
+    bound: str  # Declared ω or δ for this many elements and workers; empty if there is none.
     # Bytes of a float32 tensor over those that come back to one worker: a sum, or the payloads of all workers.
     ratio: float
     source: str

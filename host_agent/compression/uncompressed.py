@@ -30,7 +30,7 @@ class Uncompressed:
         """
         began = time.perf_counter_ns()
         with self._lock:
-            if not self._under_way:  # What was counted so far is of other collectives.
+            if not self._under_way:  # The counters so far belong to other collectives.
                 self._counted = self._exchange.wire_bytes()
             self._under_way += 1
         bucket.mul_(

@@ -1,7 +1,7 @@
 """The effect of a datagram on a worker core: first a verdict, then the changes.
 
-A RESULT counts only if it is, field by field, the answer to a chunk in flight. Everything else is counted as what it
-is and changes nothing:
+A RESULT counts only if it is, field by field, the answer to a chunk in flight. Every other datagram changes nothing and is
+counted as
 
 malformed
     not a RESULT or STATUS of this version and of the right size, or with values that no switch sends;
@@ -283,7 +283,7 @@ def _verdict_on_status(
     op, flags, chunk, fingerprint = header[2], header[3], header[9], header[11]
     waiting = _is_waiting(slot, chunk)
     if flags == FLAG_MISMATCH:
-        # It goes to the whole job and may come before this worker has begun the collective that it is about.
+        # A MISMATCH goes to the whole job and may come before this worker has begun the collective concerned.
         ahead = (chunk - core.next_chunk) & CHUNK_MASK
         return np.int64(DISPUTED if waiting or ahead < 2 * core.slot_count else STALE)
     if np.int64(swap(words[HEADER_WORDS])) & ~core.path_mask[flags >> TREE_LEVEL_SHIFT] != 0:
@@ -299,7 +299,7 @@ def _verdict_on_status(
 def _verdict_on_loss(core: Record, slot: Record, probe: Integer, level: Integer, known: bool) -> Integer:
     """Judge a chunk by the answer to its PROBE.
 
-    Packets are answered in the order in which they were sent: what was sent before the PROBE, and is not there, is lost. A
+    Packets are answered in the order in which they were sent: a packet that was sent before the PROBE and is not there is lost. A
     retransmission of this worker gets up to level `reach`; above, that of another worker, which gets the same STATUS.
     """
     if not known or level > core.reach:

@@ -1,4 +1,4 @@
-"""The worker core: begin passes, feed it datagrams and time, send what it says, look at the outcome.
+"""The worker core: begin passes, feed it datagrams and time, send its datagrams, read the outcome.
 
 Theory of operation
 -------------------
@@ -101,7 +101,7 @@ class WorkerCore:
         return self.passes_under_way < PASS_RING
 
     def load(self) -> None:
-        """Compile what `begin` runs, or load what was compiled; the core does not change."""
+        """Compile the code that `begin` runs, or load it from the cache; the core does not change."""
         state, _, passes = self.records
         begin_pass(state.copy(), passes.copy(), np.zeros(1, PASS)[0], 0)
 
@@ -145,15 +145,15 @@ class WorkerCore:
         arrivals.on_datagram(state[0], slots, passes, datagram.ctypes.data, datagram.size, now_ns)
 
     def transmit(self, now_ns: int, tx: npt.NDArray[np.uint8], tx_bytes: npt.NDArray[np.int32]) -> int:
-        """Write what is to be sent now; see `departures.transmit`."""
+        """Write the datagrams that are due; see `departures.transmit`."""
         return int(departures.transmit(*self.records, now_ns, tx, tx_bytes))
 
     def next_timer_ns(self) -> int:
-        """When `transmit` must be called even if nothing arrives."""
+        """Return the time at which `transmit` must be called even if nothing arrives."""
         return int(departures.next_timer_ns(self.state))
 
     def counters(self) -> dict[str, int]:
-        """Return what was counted since the core was made."""
+        """Return all counters since the core was made."""
         return dict(zip(COUNTERS, self._counts.tolist(), strict=True))
 
 

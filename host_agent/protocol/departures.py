@@ -1,10 +1,9 @@
-"""What a worker core sends, and when it must be called again.
+"""The datagrams that a worker core sends, and its next timer.
 
-Chunks go out in order. Chunk c waits for the RESULT of c - S, whose slot it takes (S slots; this also is what keeps a
-RESULT readable in the switch until all have it, across collectives), and within its pass for that of the chunk it
-depends on, whose exponent or high words it needs. Both are in flight or done, so one look at a slot answers each
-question. Where chunk c - S was that of a roll call, which not all workers had to contribute to, c waits for the RESULT of
-c - S + 1 too.
+Chunks go out in order. Chunk c waits for the RESULT of c - S, whose slot it takes (S slots; this also is what keeps a RESULT
+readable in the switch until all have it, across collectives), and within its pass for that of the chunk it depends on, whose
+exponent or high words it needs. Both are in flight or done, so the slot's state is sufficient. Where chunk c - S was that of a
+roll call, which not all workers had to contribute to, c waits for the RESULT of c - S + 1 too.
 """
 
 from typing import Final
@@ -47,7 +46,7 @@ from host_agent.wire.header import HEADER_WORDS, write_header
 from netsum_common.compiled import Integer, Record, Records, Words, borrowed, compiled, compiled_inline
 from netsum_common.memory import prefetch_to_write
 
-# Which following row is fetched while one is written: a switch that has read it has it in another cache.
+# Distance of the row that is prefetched for writing: a switch that has read it has it in another cache.
 _ROWS_AHEAD: Final = 4
 
 
@@ -224,7 +223,7 @@ def _may_send_next(core: Record, slots: Records, passes: Records) -> bool:
     if slots[slot_of(core, chunk)].in_flight != 0:
         return False
     if slots[slot_of(core, chunk)].quorum != 0:
-        # Not all workers had to be there for its RESULT. All were for the one behind it.
+        # The RESULT of a roll call did not need all workers. The RESULT behind it did.
         behind = slots[slot_of(core, chunk + 1)]
         if behind.in_flight != 0 and behind.chunk == chunk + 1 - core.slot_count:
             return False

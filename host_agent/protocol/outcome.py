@@ -1,4 +1,4 @@
-"""The error for a failed worker core; it names what is missing."""
+"""The error for a failed worker core, with the missing workers or switch."""
 
 from host_agent.errors import (
     DuplicateWorkerError,
@@ -14,7 +14,7 @@ from host_agent.protocol.records import FAILURE_MISMATCH
 
 SILENT_AFTER_PROBES = 24
 """PROBEs in a row without an answer that, with as little for `RECENT_SHARE` of the deadline, mean that the switch does not
-answer, whatever it said before. Where half of all packets are lost each way, one run of 24 in a thousand goes unanswered."""
+answer. Where half of all packets are lost each way, one run of 24 in a thousand goes unanswered."""
 RECENT_SHARE = 4
 """Workers are named only by STATUSes of the last 1/n of the deadline: earlier, others may have
 been missing that were only recovering from losses."""
@@ -27,8 +27,8 @@ _RESTART = "The communicator is broken; restart the job to get a new admission."
 def failure_of(core: WorkerCore, what: str, trouble: str = "", restarted: str = "") -> PeerError:
     """Return the error for the failure of a core.
 
-    `what`: the collective in progress, for the message: "allreduce number 7 (sum of 100 float32)". `trouble`: what the
-    driver knows about the way to the switch. `restarted`: why the job has another epoch by now; empty if nothing is known of
+    `what`: the collective in progress, for the message: "allreduce number 7 (sum of 100 float32)". `trouble`: the
+    driver's knowledge of the path to the switch. `restarted`: why the job has another epoch by now; empty if nothing is known of
     one.
     """
     state = core.state[0]

@@ -18,41 +18,45 @@ _PAYLOAD_AT: Final = PASS.fields["payload"][1] if PASS.fields else 0
 _WORD_OF: Final = {name: at // 8 for name, (_, at, *_) in (PASS.fields or {}).items()} | {
     name: (_PAYLOAD_AT + at) // 8 for name, (_, at, *_) in (PAYLOAD.fields or {}).items()
 }
-"""Where each field is in a pass's record, in words of 8 bytes; the payload's fields have names of their own."""
+"""Offset of each field in a pass's record, in words of 8 bytes; the payload's fields have names of their own."""
 
 
 @dataclass
 class Pass:
-    """What the core is to do with one array, and the memory that it needs until it is done."""
+    """The core's work on one array, and the memory that it needs until it is done."""
 
     codec: Codec  # How blocks become lanes.
     op: int  # `OP_*` of the switch.
     fingerprint: int  # 16 bits.
-    # source, target: contiguous arrays of `elements` elements. What is contributed, and where results go; may be the same
-    # array, except for the low halves of int32 sums (the pass over the high halves reads the source again). Of the type
-    # that the codec takes.
+    # source, target: contiguous arrays of `elements` elements. The contribution and the place of results; may be the
+    # same array, except for the low halves of int32 sums (the pass over the high halves reads the source again). Both have
+    # the codec's type.
     source: npt.NDArray[Any] = field(default_factory=lambda: _NO_DATA)
     target: npt.NDArray[Any] = field(default_factory=lambda: _NO_DATA)
     flip: int = 0  # −1 to complement (MIN), else 0.
-    divisor: int = 1  # What block floating point sums are divided by.
+    divisor: int = 1  # Divisor of block floating point sums.
     contributes: int = CONTRIBUTES_DATA  # `CONTRIBUTES_*`.
-    # What the exponent field holds where no exponent travels: `PART_*` of `host_agent.wire.parts`, or 0.
+    # Value of the exponent field where no exponent travels: `PART_*` of `host_agent.wire.parts`, or 0.
     part: int = 0
     blocks: npt.NDArray[np.int64] | None = None  # The numbers of the blocks to go over; all if unset.
     # This worker's exponent of every block of the array, found before. Blocks that are *all zero* are then contributed as a
     # worker does that has nothing to add.
     own: npt.NDArray[np.uint16] | None = None
-    seed: int | None = None  # Of stochastic rounding; without it numbers are rounded to the nearest.
+    seed: int | None = None  # Seed of stochastic rounding; None: numbers are rounded to the nearest.
     # Blocks of the array, from the first number to the one before the second. spare: this worker needs the header alone of their
     # RESULTs, which a codec of one round allows. data: it contributes to these, and to the others as if they were zero.
     spare: tuple[int, int] = NO_BLOCKS
     data: tuple[int, int] = ALL_BLOCKS
-    offered: bool | None = None  # It is a roll call: whether this worker contributes from the beginning.
+    offered: bool | None = (
+        None  # Roll call: whether this worker contributes from the beginning; None: no roll call.
+    )
     # Wire exponents of all workers' blocks, in the order of the pass, if the codec has any.
     exponents: npt.NDArray[np.uint16] = field(init=False, default_factory=lambda: np.zeros(0, np.uint16))
     partial: npt.NDArray[Any] = field(init=False, default_factory=lambda: _NO_DATA)
     record: Records = field(init=False)
-    slot_count: int = field(init=False, default=0)  # Of the epoch that it runs in; 0 before it was laid out.
+    slot_count: int = field(
+        init=False, default=0
+    )  # Slots of the epoch that it runs in; 0 before it was laid out.
     done: bool = field(init=False, default=False)  # Whether all RESULTs have come.
 
     @property

@@ -16,7 +16,7 @@ PASS_RING: Final = 16  # Passes that may be under way or wait their turn at once
 
 PROBE_RING: Final = 256  # Number of PROBEs whose STATUSes can be distinguished, a power of two.
 PROBE_NUMBERS: Final = 8191
-"""They are numbered 1 to this on the wire, where other STATUSes carry an exponent: none has such a value but 0."""
+"""PROBEs are numbered 1 to this on the wire, in the field where other STATUSes carry an exponent, which is 0 or larger."""
 
 NEVER: Final = (1 << 63) - 1  # A time that does not come.
 
@@ -51,7 +51,7 @@ COUNTERS: Final = (
     "foreign",  # not for this worker, this epoch or this collective
     "malformed",
 )
-"""What a core counts, over its whole life."""
+"""Counters of a core, over its whole life."""
 
 CORE: Final = _record(
     # The admission.
@@ -65,7 +65,7 @@ CORE: Final = _record(
     "levels",  # of switches on the path to the root
     "reach",  # the highest of them that a retransmission reaches
     "quorum",  # number of contributions that complete the slot of a roll call; 0: the job has none
-    "gives_room",  # a RESULT had no room in a packet without lanes: what has nothing to add is sent with lanes of zeros
+    "gives_room",  # a RESULT had no room in a packet without lanes: empty contributions are sent with lanes of zeros
     # Chunks.
     "next_chunk",
     "oldest_chunk",  # no older one is in flight
@@ -94,7 +94,7 @@ CORE: Final = _record(
     "suspects",  # how many more chunks to probe,
     "probe_before",  # among those with a smaller number of transmission
     "suspected",  # chunks in flight whose timer is armed
-    "recovered_ns",  # when the last PROBE left about such a chunk whose RESULT has arrived, the latest of them
+    "recovered_ns",  # send time of the newest PROBE for a recovered chunk (cf. RFC 9002, recovery start time)
     "window",  # how many other chunks may be in flight
     "window_ends",  # before this chunk; from there on, as many as there are slots
     "probe",  # number of the last PROBE
@@ -119,7 +119,7 @@ CORE: Final = _record(
         # By level: the child that this worker is behind, and the bits of all children.
         ("path_worker", np.int64, (TREE_MAX_LEVELS,)),
         ("path_mask", np.int64, (TREE_MAX_LEVELS,)),
-        # Of PROBE n, at n modulo PROBE_RING.
+        # PROBE n is at n modulo PROBE_RING.
         ("probe_number", np.int64, (PROBE_RING,)),
         ("probe_sequence", np.int64, (PROBE_RING,)),
         ("probe_sent_ns", np.int64, (PROBE_RING,)),
@@ -153,7 +153,7 @@ PASS: Final = _record(
     "op",
     "fingerprint",
     "contributes",
-    "part",  # in the exponent field of chunks without an exponent: what they are part of, 0 if unknown
+    "part",  # content of the exponent field of chunks without an exponent: `PART_*`, 0 if unknown
     "lead",  # K: by how many chunks exponents precede their lanes; 0: no exponents
     "dependency",  # chunk i needs the RESULT of chunk i - dependency; 0: none
     "chunks",

@@ -1,4 +1,4 @@
-"""When a worker core takes chunks in flight for lost, and how many it keeps in flight afterwards.
+"""Loss detection of a worker core, and its limit of chunks in flight after a loss.
 
 A chunk becomes suspect when RESULTs of chunks sent later have overtaken it (RFC 9002, section 6.1), when no RESULT at all has
 arrived for a while (the oldest few only: if other workers are late, more PROBEs give no information), or when others near it
@@ -12,7 +12,7 @@ workers there is always one that waits twice as long as the others, then one tha
 The queue. One lost contribution lets all workers miss the RESULT. If all send theirs again, all but one are needless: on a link
 that is busy they delay the chunks behind them. So where PROBEs show that packets queue, an overtaken chunk is probed first. Where
 they do not, the link has room, and a round trip takes as long as processes wait for a processor: the chunk is sent again at once.
-The queue delays the PROBE, too, and what is sent again, while the chunk S further on waits. So for a while after a loss
+The queue delays the PROBE and the retransmission, too, while the chunk S further on waits. So for a while after a loss
 fewer chunks are in flight: enough for the link, not for the queue.
 """
 

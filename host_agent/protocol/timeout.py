@@ -1,12 +1,12 @@
-"""How long the way to the switch and back takes, after RFC 6298, and what follows from it.
+"""Round-trip times to the switch, after RFC 6298, and the timers that follow from them.
 
-Departures from the RFC, with reasons. What is timed is a PROBE and its STATUS, which the switch answers at once; PROBEs are
-numbered, so no sample is ambiguous. The time from contribution to RESULT also includes waiting for the slowest worker,
-and under loss for the recoveries of all others: as a round trip it would make each worker slower by the losses of
-the others, and the others by that. It only bounds the round trip from above. The initial value and the lower bound of
-1 s (2.1, 2.4) protect against needless retransmissions; here an expiry makes a worker ask, with a header alone, and only what
-is known to be lost is sent again. Instead of doubling (5.5) intervals grow slowly: while PROBEs go unanswered, with how
-many there were; once the switch has said that other workers are late, with what was waited.
+Departures from the RFC, with reasons. PROBEs are timed, which the switch answers at once with a STATUS; they are numbered, so
+no sample is ambiguous. The time from contribution to RESULT also includes waiting for the slowest worker, and under loss for
+the recoveries of all others: as a round trip it would make each worker slower by the losses of the others, and the others by
+that. It only bounds the round trip from above. The initial value and the lower bound of 1 s (2.1, 2.4) protect against needless
+retransmissions; here an expiry makes a worker ask, with a header alone, and only chunks that are known to be lost are sent
+again. Instead of doubling (5.5) intervals grow slowly: while PROBEs go unanswered, with their number; once the switch has said
+that other workers are late, with the time waited.
 """
 
 from typing import Final

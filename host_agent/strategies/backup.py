@@ -73,7 +73,7 @@ class BackupWorkers(Strategy):
 
     @property
     def behind(self) -> int:
-        """Steps of the others that this worker has not taken; above 0 what it computes is late."""
+        """Steps of the others that this worker has not taken; above 0 its gradients are late."""
         return self._rounds.behind
 
     def training(self) -> Iterator[int]:
@@ -101,5 +101,5 @@ class BackupWorkers(Strategy):
         return True
 
     def at_end(self) -> None:
-        """Average what the workers did not share: the buffers."""
+        """Average the buffers, which the workers did not share."""
         self.average_buffers()

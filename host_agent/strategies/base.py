@@ -1,4 +1,4 @@
-"""What a strategy is: the base class, and what a training loop sees of it."""
+"""The base class of strategies, and its interface for a training loop."""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ STRATEGIES: "dict[str, type[Strategy]]" = {}
 
 
 class Strategy(Configured):
-    """Decides what the workers of a training send one another, how often and to which workers.
+    """Decides the contents, times and receivers of the messages between the workers of a training.
 
     It is used in a training loop of the user's own, at every worker alike::
 
@@ -46,12 +46,12 @@ class Strategy(Configured):
         Compresses what is averaged (gradients or changes of the model); a name, or an object of
         `host_agent.compression.make_compressor`.
     memory : str or Memory
-        What is done with what compression lost, such as "residual" (error feedback).
+        Treatment of the compression error, such as "residual" (error feedback).
 
     Attributes
     ----------
     traffic : Traffic
-        What this worker sent and received.
+        Bytes that this worker sent and received.
 
     Raises
     ------
@@ -110,7 +110,7 @@ class Strategy(Configured):
         self._entered = self._restored = False
         self._clear_gradients = True
 
-    # What a subclass overrides
+    # Overridden by subclasses
 
     def at_start(self) -> None:
         """Run before the first step, unless a state was loaded: take the model of rank 0."""
@@ -132,10 +132,10 @@ class Strategy(Configured):
         """Run after the last step, if the loop ended without an exception."""
 
     def loss(self, loss: Tensor, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """Return the loss with what the strategy adds to it: nothing, unless it says so."""
+        """Return the loss with the strategy's own term: none by default."""
         return loss
 
-    # What a training loop uses
+    # Used by training loops
 
     @property
     def rank(self) -> int:
@@ -149,7 +149,7 @@ class Strategy(Configured):
 
     @property
     def traffic(self) -> Traffic:
-        """What this worker sent and received so far."""
+        """Bytes that this worker sent and received so far."""
         return self.exchange.traffic
 
     def __enter__(self) -> Self:
@@ -220,7 +220,7 @@ class Strategy(Configured):
             self.exchange.reducer.load_state_dict(state["compression"])
         self._restored = True
 
-    # What strategies compute with
+    # Used by strategies
 
     def require(self, condition: bool, message: str) -> None:
         """Raise `MisuseError`, with the strategy's name before the message, unless a condition holds."""
@@ -252,7 +252,7 @@ class Strategy(Configured):
     def average_models(self, reference: Tensor) -> Tensor:
         """Load the mean of all workers' models, and return it as a vector.
 
-        What is sent is the difference from `reference`, which all workers have alike: it is smaller than the model, so that
+        The workers send the difference from `reference`, which all workers have alike: it is smaller than the model, so that
         lossy number formats lose less of it.
         """
         mean = reference + self.exchange.compressed_mean(self.vector() - reference)

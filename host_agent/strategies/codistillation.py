@@ -12,7 +12,7 @@ from host_agent.strategies.base import Strategy, contiguous_groups
 
 
 class Codistillation(Strategy):
-    """Train several models, each by a group of workers, that agree in what they predict.
+    """Train several models, each by a group of workers, with agreeing predictions.
 
     Within a group the gradients of every step are averaged. Between groups go, with ``share="checkpoints"``, the models every
     `every` steps, with their buffers: each worker keeps the other groups' as teachers, which are in evaluation mode and may be
@@ -26,8 +26,8 @@ class Codistillation(Strategy):
     It adds `weight` times the cross-entropy to the mean of the teachers' softmax probabilities. Groups are contiguous ranks; at
     the end they have a model each.
 
-    `groups`: how many; divides the number of workers. `share`: what goes from group to group. `every`: steps between two
-    exchanges of checkpoints. `weight`: of the added loss. `burn_in`: steps before it is added.
+    `groups`: how many; divides the number of workers. `share`: "checkpoints" or "predictions", which groups exchange. `every`:
+    steps between two exchanges of checkpoints. `weight`: of the added loss. `burn_in`: steps before it is added.
 
     References
     ----------
@@ -107,7 +107,7 @@ class Codistillation(Strategy):
 
     @torch.no_grad()
     def _checkpoint(self) -> Tensor:
-        """Return what a teacher predicts with: the trainable parameters, then the floating-point buffers, as one vector."""
+        """Return the state of a teacher: the trainable parameters, then the floating-point buffers, as one vector."""
         return torch.cat([self.vector(), *(each.reshape(-1) for each in self._buffers())])
 
     def _predicted(self, checkpoint: Tensor, inputs: Tensor) -> Tensor:

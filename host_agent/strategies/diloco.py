@@ -1,4 +1,4 @@
-"""DiLoCo: many local steps, then one outer step with Nesterov momentum on the mean of what the models moved."""
+"""DiLoCo: many local steps, then one outer step with Nesterov momentum on the mean movement of the models."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""What strategies send: collectives and messages over a process group of torch.distributed, counted."""
+"""Collectives and messages of strategies over a process group of torch.distributed, counted."""
 
 import contextlib
 import threading
@@ -15,9 +15,9 @@ from host_agent.compression.registry import compressor_of, memory_of
 
 
 class Traffic:
-    """How much one worker sent and received, without packet headers and without what a back end adds.
+    """Bytes that one worker sent and received, without packet headers and without additions of a back end.
 
-    An all-reduce counts as the tensor once in each direction, which is what it takes on a worker's link to a switch that adds.
+    An all-reduce counts as the tensor once in each direction, as on a worker's link to a switch that adds.
     """
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class Exchange(TorchExchange):
 
     @property
     def threads(self) -> Any:
-        """What has `Thread` and `Condition` for this worker: the group's own, if it keeps a clock of its own, or `threading`."""
+        """Threading module, or the group's virtual-time substitute."""
         return getattr(self.group, "threads", threading)
 
     @contextlib.contextmanager

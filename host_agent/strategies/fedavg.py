@@ -84,5 +84,5 @@ class FedAvg(Strategy):
         return sorted(order[:count])
 
     def at_end(self) -> None:
-        """Average what the clients did not share: the buffers."""
+        """Average the buffers, which the clients did not share."""
         self.average_buffers()

@@ -1,4 +1,4 @@
-"""A parameter server over the group's point-to-point messages, and what its workers ask of it.
+"""A parameter server over the group's point-to-point messages, and its workers' requests.
 
 Rank 0 is the server. It has a thread for each worker, so that a worker that fails ends its own thread: the others go on.
 """
@@ -19,7 +19,7 @@ _SERVE_THERE = f"rank {SERVER} is the parameter server: call serve() there"
 
 
 class Request(IntEnum):
-    """What a worker asks for."""
+    """Kinds of a worker's request."""
 
     PUSH = 1  # A gradient follows.
     PULL = 2  # Send the parameters.

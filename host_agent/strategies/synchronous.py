@@ -76,11 +76,11 @@ class Synchronous(Strategy):
                 group["weight_decay"] = kept["weight_decay"]
 
     def at_end(self) -> None:
-        """Average what the workers did not share: the buffers."""
+        """Average the buffers, which the workers did not share."""
         self.average_buffers()
 
     def rate_factor(self) -> float:
-        """Return what the learning rate of the next step is multiplied by."""
+        """Return the factor of the next step's learning rate."""
         if not self.scale_rate:
             return 1.0
         share = 1.0 if self.steps >= self.warmup_steps else self.steps / self.warmup_steps
@@ -100,4 +100,4 @@ class Synchronous(Strategy):
                 if each.dim() > 1 and weight > 0 and slope > 0:
                     each.grad.mul_(self.trust * weight / (slope + decay * weight))
             if decay:
-                group["weight_decay"] = 0  # It is in the gradient already, scaled with it.
+                group["weight_decay"] = 0  # Weight decay is in the gradient already, scaled with it.

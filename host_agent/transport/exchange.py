@@ -37,10 +37,10 @@ BATCH: Final = 64  # Most datagrams that are taken in before datagrams are sent.
 
 
 class Operations(NamedTuple):
-    """What the loop does with a link; each takes the link's named tuple first. None waits but the last."""
+    """Operations of the loop on a link; each takes the link's named tuple first. All but `wait` are non-blocking."""
 
-    fetch: Any  # () -> None. See what has come; what was taken before may be overwritten.
-    # () -> (address, length). The next datagram of what has come, as two int64; length -1: there is none.
+    fetch: Any  # () -> None. Fetch arrivals; datagrams that were taken before may be overwritten.
+    # () -> (address, length). The next datagram that has arrived, as two int64; length -1: there is none.
     take: Any
     # () -> (rows, lengths). A uint8 array for datagrams to be sent, one a row, and an int32 array for their lengths; fewer
     # than two rows while earlier datagrams cannot leave.

@@ -16,7 +16,7 @@ from host_agent.transport.exchange import exchange
 class Link(ABC):
     """Carries a worker core's datagrams to its switch and back."""
 
-    # What compiled code knows of the link: a named tuple of a class in `exchange.LINKS`. Its `wake` is that of the link.
+    # The link as compiled code sees it: a named tuple of a class in `exchange.LINKS`, with the same `wake`.
     ends: Any
 
     def __init__(self, core: WorkerCore) -> None:

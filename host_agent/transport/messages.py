@@ -1,7 +1,7 @@
 """A UDP socket as a link of the loop: batches of datagrams as the messages of a system call.
 
-Where the way allows it (`segmentation`), a run of datagrams of one length is one message (UDP_SEGMENT, UDP_GRO): it goes
-through the network code once. That is most of what a datagram costs.
+Where the path allows it (`segmentation`), a run of datagrams of one length is one message (UDP_SEGMENT, UDP_GRO): it passes
+the network code once, which is most of the cost of a datagram.
 """
 
 from typing import Final, NamedTuple
@@ -91,7 +91,7 @@ class Outbox(NamedTuple):
 
 
 class UdpSocket(NamedTuple):
-    """What compiled code knows of a link."""
+    """A link as compiled code sees it."""
 
     wake: npt.NDArray[np.int64]  # Set by another thread that wants the driver to come back.
     links: Records  # LINK array, one element. Its state.
@@ -212,7 +212,7 @@ def send(udp: UdpSocket, count: int) -> bool:
         if error == ERRNO_AGAIN:
             return True
         if error == ERRNO_REFUSED:
-            link.refused += 1  # what an earlier datagram met; this message was not sent yet
+            link.refused += 1  # the error of an earlier datagram; this message was not sent yet
         elif error == ERRNO_IO and link.segments > 1:
             # Linux before 6.11 cuts up messages only for interfaces that compute checksums. Lost, as on the network.
             link.segments = 1

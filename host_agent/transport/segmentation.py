@@ -51,7 +51,7 @@ def _interface_with(local_ip: str) -> str | None:
         for _, name in socket.if_nameindex():
             try:
                 answer = fcntl.ioctl(asked, _SIOCGIFADDR, struct.pack("16s24x", name.encode()))
-            except OSError:  # It has no IPv4 address.
+            except OSError:  # The interface has no IPv4 address.
                 continue
             if answer[20:24] == wanted:
                 return name
@@ -80,7 +80,7 @@ def _has_offload(name: str) -> bool:
             return False  # A kernel that does not know it cuts up everything, or refuses.
         bit, words = names.index(_FEATURE), (count + 31) // 32
         features = send(struct.pack("=II", _ETHTOOL_GFEATURES, words) + bytes(16 * words))
-        # Of each 32 features: available, requested, active, never changed.
+        # For each 32 features: available, requested, active, never changed.
         (active,) = struct.unpack_from("=I", features, 8 + 16 * (bit // 32) + 8)
         return bool(active >> bit % 32 & 1)
 

@@ -35,7 +35,7 @@ from netsum_common.rings import (
 from netsum_common.sockets import monotonic_ns, ring_bell
 
 LINK_VARIABLE: Final = "NETSUM_LINK"
-# Which following row is fetched while one is read: the switch has it in another cache.
+# Distance of the row that is prefetched: the switch has it in another cache.
 _ROWS_AHEAD: Final = 3
 LEAST_ROWS: Final = 128
 ATTACH_TIMEOUT_S: Final = 5.0
@@ -62,7 +62,7 @@ _read = types.ExternalFunction("read", types.intp(types.int32, types.uintp, type
 
 
 class MemoryRings(NamedTuple):
-    """What compiled code knows of a link."""
+    """A link as compiled code sees it."""
 
     # wake, work: int64[1], int64[2]. As for every link.
     wake: npt.NDArray[np.int64]
@@ -80,7 +80,7 @@ class MemoryRings(NamedTuple):
 
 @compiled
 def fetch(memory: MemoryRings) -> None:
-    """See how far the switch has written, and let it overwrite what was taken."""
+    """Read how far the switch has written, and let it overwrite datagrams that were taken."""
     ring = memory.rings[0]
     store_release(ring.base + DOWN_TAIL, np.uint32(ring.down_tail))
     ring.down_head = np.int64(load_acquire(ring.base + DOWN_HEAD))
@@ -207,7 +207,7 @@ class LocalLink(UdpLink):
         kept = int(self._switch_processor[0]) if self._core.chunks_begun >= LONG_PASS else 0
         if kept != self._avoided and threading.get_native_id() == self.driver:
             self._avoided = kept
-            with contextlib.suppress(OSError):  # None of them may be allowed any more.
+            with contextlib.suppress(OSError):  # All processors may be forbidden by now.
                 os.sched_setaffinity(0, self._processors - {kept - 1})
         return super().exchange(seconds)
 
@@ -266,14 +266,14 @@ def link_to(core: WorkerCore, bind: tuple[str, int]) -> UdpLink:
 
 
 def load(core: WorkerCore) -> None:
-    """Compile the loop for shared memory, or load what was compiled."""
+    """Compile the loop for shared memory, or load it from the cache."""
     shape = shape_for(core)
     memory = mmap.mmap(-1, shape.total)
     exchange(*core.records, rings_over(memory, shape, np.zeros(1, np.int64), 0), 0)
 
 
 def shape_for(core: WorkerCore) -> Shape:
-    """Return rings with room for all that is in flight: its RESULTs, and what is sent again."""
+    """Return rings with room for all chunks in flight: their RESULTs and retransmissions."""
     lines = -(-core.row_bytes // _LINE_BYTES)
     # An odd number of cache lines keeps rows in different sets of the cache.
     return Shape(max(LEAST_ROWS, 2 * core.admission.slot_count), _LINE_BYTES * (lines | 1))

@@ -18,7 +18,7 @@ from netsum_common.sockets import SOL_UDP, UDP_GRO, enlarge
 
 BURST_BYTES: Final = 12_000
 """The most bytes of a message of several datagrams on a network: a link of 100 Mbit/s carries it in a millisecond."""
-_KERNEL_OVERHEAD_BYTES: Final = 1280  # What a datagram costs in a socket buffer beside its bytes, roughly.
+_KERNEL_OVERHEAD_BYTES: Final = 1280  # Rough cost of a datagram in a socket buffer beside its bytes.
 _IP_MTU_DISCOVER: Final = 10
 _IP_PMTUDISC_DO: Final = 2
 
@@ -78,7 +78,7 @@ class UdpLink(Link):
             self._socket.connect(core.admission.switch)
         except OSError as error:
             raise MisuseError(f"cannot send to the switch at {core.admission.switch}: {error}") from error
-        # What waits is of the last epoch: the switch would not admit it.
+        # Waiting datagrams belong to the last epoch: the switch would not admit them.
         self.link["messages_sent"] = self.link["messages"]
 
     def trouble(self) -> str:

@@ -1,4 +1,4 @@
-"""What a worker is given when it joins a job."""
+"""The admission that a worker is given when it joins a job."""
 
 import json
 from dataclasses import asdict, dataclass, fields

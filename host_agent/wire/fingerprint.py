@@ -11,7 +11,7 @@ _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), defaul
 
 
 def fingerprint(**agreed: int | str) -> int:
-    """Hash what the workers must agree on into 16 bits.
+    """Hash the terms on which the workers must agree into 16 bits.
 
     BLAKE2b, so that no pattern of differences collides by itself, as with a linear code: any two collectives that differ do with
     probability 2^-16.

@@ -32,7 +32,7 @@ def _layout() -> dict[str, tuple[int, int, int]]:
 
 
 _LAYOUT: Final = _layout()
-# Which fields share a word is written out below, for speed of compilation; where in it they lie is not.
+# The fields that share a word are written out below, for speed of compilation; their offsets in it are computed.
 _WORDS: Final = (
     ("version", "kind", "op", "flags", "job_id"),
     ("token",),

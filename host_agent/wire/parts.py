@@ -1,13 +1,13 @@
-"""What a packet is part of, as the exponent field encodes it (docs/protocol.md, "Parts").
+"""Kinds of content of a packet, as the exponent field encodes them (docs/protocol.md, "Parts").
 
-Codecs use ranges that do not overlap, and passes whose chunks have no exponent may say what they are. The switch takes
-the maximum of the field whatever it means, and workers that agree about the collective put the same into it.
+Codecs use ranges that do not overlap, and passes whose chunks have no exponent may name their content. The switch takes
+the maximum of the field in any case, and workers that agree about the collective put the same value into it.
 """
 
 from typing import Final
 
-PART_BITMAP: Final = 0xFF00  # Which blocks of an array are not zero.
-PART_ROWS: Final = 0xFF01  # Which rows of an array a worker has.
+PART_BITMAP: Final = 0xFF00  # Bitmap of the blocks of an array that are not zero.
+PART_ROWS: Final = 0xFF01  # Bitmap of the rows of an array that a worker has.
 
 BLOCK_EXPONENT: Final = "block exponent"
 
@@ -22,5 +22,5 @@ PARTS: Final = (
 
 
 def part_of(exponent: int) -> str | None:
-    """Return what the exponent field of a packet says that it is; None if it does not say."""
+    """Return the content that the exponent field of a packet names; None if it names none."""
     return next((meaning for least, most, meaning in PARTS if least <= exponent <= most), None)

@@ -37,7 +37,7 @@ def one_switch(worker_id: int, num_workers: int) -> Path:
 
 
 def check_path(path: Path) -> None:
-    """Check that a path is one. Raises AdmissionError: with what is wrong."""
+    """Check a path. Raises AdmissionError with the reason if it is invalid."""
     if not 1 <= len(path) <= TREE_MAX_LEVELS:
         raise AdmissionError(f"admission: path must have 1…{TREE_MAX_LEVELS} switches, got {len(path)}")
     for number, level in enumerate(path):
@@ -79,7 +79,7 @@ def path_of(members: Any) -> Path:
 
 
 def masks(path: Sequence[Level]) -> tuple[list[int], list[int], int]:
-    """Return what a worker core needs of a path.
+    """Return the masks of a path for a worker core.
 
     Returns the worker ids on the path; the bitmaps of all children, each by level; and the highest level that a
     retransmission of this worker reaches: a complete switch passes on those of its worker 0 only.

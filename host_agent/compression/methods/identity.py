@@ -7,7 +7,7 @@ from host_agent.compression.compressor import Compressor, Context, Payload, Summ
 
 
 class Identity(Compressor):
-    """Sends the tensor as it is: shows what the framework itself costs."""
+    """Sends the tensor uncompressed, to show the cost of the framework itself."""
 
     name = "identity"
     family = "identity"

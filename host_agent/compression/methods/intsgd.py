@@ -10,7 +10,7 @@ from host_agent.compression.compressor import Agreement, Compressor, Context, Pa
 from host_agent.compression.packing import stochastic_round
 
 _LARGEST_SUM = 2**30
-_SMALLEST = 2.0**-149  # Of float32: where all is zero, any scale will do.
+_SMALLEST = 2.0**-149  # Smallest float32: where all elements are zero, any scale will do.
 
 
 class IntSGD(Compressor):

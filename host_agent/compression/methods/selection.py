@@ -1,4 +1,4 @@
-"""What compressors that send some coordinates have in common: which, how many, and putting them back in their places."""
+"""Common parts of compressors that send some coordinates: choosing, counting and restoring them."""
 
 import torch
 from torch import Tensor

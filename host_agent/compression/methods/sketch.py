@@ -13,9 +13,9 @@ from host_agent.options import Count, Fraction, require
 class CountSketch(Compressor):
     """Adds each coordinate with a random sign to one bucket in each of several rows; estimates by the median of the rows.
 
-    The result is the estimate of the k largest coordinates of the sum, of past sketches too: what was not in a result stays in
-    a sketch that is the same at all workers. Buckets of coordinates in the result are cleared instead of reduced, which the
-    paper found more stable (section 5). Decompressing is not linear, sketching is.
+    The result is the estimate of the k largest coordinates of the sum, of past sketches too: coordinates that were not in a
+    result stay in a sketch that is the same at all workers. Buckets of coordinates in the result are cleared instead of
+    reduced, which the paper found more stable (section 5). Decompressing is not linear, sketching is.
 
     `rows`: odd, for the median. `fraction`: buckets of all rows together, relative to the number of elements. `keep`: k / d,
     at most the buckets of one row.
@@ -56,7 +56,7 @@ class CountSketch(Compressor):
         return scattered(estimates[kept], kept, context)
 
     def reduced(self, mean: Tensor, context: Context) -> None:
-        """Keep the sketch of what is not in the result, now that the step is known to be finite."""
+        """Keep the sketch of the coordinates outside the result, now that the step is known to be finite."""
         self.state[context.key] = {"error": self._next_error.pop(context.key)}
 
     def _columns(self, elements: int) -> int:

@@ -12,7 +12,7 @@ from host_agent.compression.packing import bits_that_pack, pack_bits, unpack_bit
 class SketchML(Compressor):
     """Divides positive and negative values by their quantiles, and sends the mean of each bucket and the buckets' numbers.
 
-    The quantiles are exact. What the paper does for sparse gradients is left out: a hash table of bucket numbers
+    The quantiles are exact. The paper's treatment of sparse gradients is left out: a hash table of bucket numbers
     (MinMaxSketch) and coded differences of the indices.
 
     `buckets`: for each sign, 1 to 127.

@@ -27,7 +27,7 @@ class _Selecting(Compressor):
     unbiased = False
 
     def select(self, flat: Tensor, context: Context) -> Tensor:
-        """Return the indices of what is sent."""
+        """Return the indices to send."""
         raise NotImplementedError
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
