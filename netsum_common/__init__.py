@@ -1,1 +1,1 @@
-"""What several of netsum's packages share: machine code, gRPC channels, P4Runtime's messages. It imports none of them."""
+"""Shared parts of netsum's packages: machine code, gRPC channels, P4Runtime's messages. It imports none of the packages."""

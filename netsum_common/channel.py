@@ -1,6 +1,6 @@
-"""gRPC connections of the project: where to, with which certificates, and never through a proxy.
+"""gRPC connections of the project: addresses, certificates, and never a proxy.
 
-Failures raise `ChannelError`; the message says what is wrong.
+Failures raise `ChannelError` with the reason.
 """
 
 import os
@@ -24,7 +24,7 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # Channels of one process to one address otherwise share a connection, and what one thinks of it.
+    # Channels of one process to one address otherwise share a connection and its state.
     ("grpc.use_local_subchannel_pool", 1),
 )
 
@@ -65,12 +65,12 @@ class TlsFiles:
         return {f"NETSUM_TLS_{part}": str(file or "") for part, file in files}
 
     def channel_credentials(self) -> Any:
-        """Return what a client needs; `ChannelError` if a file cannot be read, or one of `cert` and `key` is missing."""
+        """Return a client's credentials; `ChannelError` if a file cannot be read, or one of `cert` and `key` is missing."""
         self._require_pair()
         return grpc.ssl_channel_credentials(_read(self.ca), _read(self.key), _read(self.cert))
 
     def server_credentials(self) -> Any:
-        """Return what a server needs: with `ca` it takes only clients with a certificate from there.
+        """Return a server's credentials: with `ca` it takes only clients with a certificate from there.
 
         Raises ChannelError if a file cannot be read, or `cert` and `key` are missing.
         """
@@ -87,7 +87,7 @@ class TlsFiles:
         self._require_pem()
 
     def _require_pem(self) -> None:
-        """Read the files with Python's `ssl`, which says what is wrong with them; gRPC fails later, and only logs why."""
+        """Read the files with Python's `ssl`, whose errors give the reason; gRPC fails later, and only logs the reason."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if self.ca is not None:
             _read(self.ca)
@@ -163,7 +163,7 @@ def advice_on_silence(address: str, tls: TlsFiles) -> str:
                 context.wrap_socket(connection).close()
                 speaks_tls = True
             except OSError as error:
-                speaks_tls = "ALERT" in str(error)  # It wants a certificate of ours.
+                speaks_tls = "ALERT" in str(error)  # The server asks for a client certificate.
     except OSError:
         return "start it"
     if speaks_tls:

@@ -53,7 +53,7 @@ def compiled(function: _Function) -> _Function:
 class Routine:
     """A compiled function that compiled code calls by its address; see `routine_call`.
 
-    `function`: in the part of Python that Numba compiles. `signature`: the types of its arguments and of what it returns.
+    `function`: in the part of Python that Numba compiles. `signature`: the types of its arguments and of its result.
     """
 
     def __init__(self, function: Callable[..., Any], signature: Any) -> None:
@@ -62,7 +62,7 @@ class Routine:
 
     @cached_property
     def address(self) -> int:
-        """Where its machine code is; compiled, or loaded from the cache on disk, when first asked for."""
+        """Address of its machine code; compiled, or loaded from the cache on disk, when first asked for."""
         callback: Any = CFunc(
             self._function,
             (self._signature.args, self._signature.return_type),
@@ -112,8 +112,8 @@ def compiled_inline(function: _Function) -> _Function:
 def borrowed(typing_context: Any, value: Any) -> Any:
     """Return an array, or a named tuple with arrays, without its part in counting references.
 
-    Numba counts a reference, atomically, for every array that is passed to a function or cut out of another: a third of what a
-    packet cost in compiled code. For code whose caller keeps the arrays.
+    Numba counts a reference, atomically, for every array that is passed to a function or cut out of another: a third of the
+    cost of a packet in compiled code. For code whose caller keeps the arrays.
     """
     del typing_context
 

@@ -1,6 +1,6 @@
 """The log of netsum's services: on standard error, one line for a record, as text or as JSON.
 
-A record says what it is about by `FIELDS`, which are given as ``extra``; its message does not repeat them.
+A record names its subject by `FIELDS`, which are given as ``extra``; its message does not repeat them.
 """
 
 import json
@@ -45,7 +45,7 @@ def configure_logs(log_format: str) -> None:
 
 
 def recorded(message: str, level: int = logging.INFO) -> bool:
-    """Record what is otherwise printed for a person, if the log is JSON.
+    """Record a message that is otherwise printed for a person, if the log is JSON.
 
     Returns whether it was recorded; if not, the caller prints it.
     """

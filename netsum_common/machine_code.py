@@ -1,4 +1,4 @@
-"""Where machine code is kept on disk."""
+"""The cache of machine code on disk."""
 
 import contextlib
 import glob
@@ -28,7 +28,7 @@ watchers: list[CompilationWatcher] = []
 
 
 class _Stamped:
-    """Overrides what a Numba cache locator takes for the freshness of a function's module: all that it imports counts."""
+    """Overrides a Numba cache locator's test of the freshness of a function's module: all that the module imports counts."""
 
     _py_file: str
 
@@ -88,7 +88,7 @@ class _CacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
 
 
 class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
-    """The files of a function's machine code, each named after what it holds: sources and signature.
+    """The files of a function's machine code, each named after its sources and signature.
 
     Numba numbers them, and writes the index first. A process that reads the index then loads an older file of that number, or,
     where two processes compile two signatures at once, the other's: code for arguments of other types.
@@ -100,7 +100,7 @@ class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
         digest = hashlib.sha256(repr((self._source_stamp, key)).encode()).digest()
         name = self._data_name(int.from_bytes(digest[:6]))
         self._save_data(name, data)
-        if not overloads and Path(self._index_path).exists():  # What older sources left.
+        if not overloads and Path(self._index_path).exists():  # Left by older sources.
             for old in Path(self._cache_path).glob(
                 glob.escape(self._index_name.removesuffix("nbi")) + "*.nbc"
             ):
@@ -142,7 +142,7 @@ class StampedCache(caching.FunctionCache):  # type: ignore[misc]
 
 
 def _temporary_folder() -> str:
-    """Return a folder of ours alone: what is loaded from it is run.
+    """Return a folder of this user alone: its files are executed.
 
     Raises OSError if the system's temporary folder cannot be written.
     """

@@ -81,7 +81,7 @@ def load_acquire(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def store_release(typing_context: Any, address: Any, number: Any) -> Any:
-    """Store 32 bits; from then on the other side may overwrite memory that was read before, or read what was written."""
+    """Store 32 bits; from then on the other side may overwrite memory that was read before, or read memory that was written."""
     del typing_context
 
     def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -9,8 +9,8 @@ from pathlib import Path
 def most_bytes() -> int:
     """Return the most memory that this process has held at once, in bytes.
 
-    Linux counts in ``ru_maxrss`` also what the process was before it ran its program: the parent, however large. The
-    status file does not.
+    In ``ru_maxrss`` Linux also counts the parent's memory, which the process had before it ran its program. The status file
+    does not.
     """
     try:
         found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))

@@ -23,10 +23,10 @@ from netsum_common.errors import NetsumError
 UP_HEAD, UP_TAIL, DOWN_HEAD, DOWN_TAIL, SWITCH_SLEEPS, WORKER_SLEEPS, SWITCH_PROCESSOR = range(
     0, 7 * 128, 128
 )
-"""Where these 32-bit words are: each in cache lines of its own. A side that sleeps says so in two of them, and is woken by
+"""Offsets of these 32-bit words, each in cache lines of its own. A side that sleeps says so in two of them, and is woken by
 its eventfd; the other side takes the word back to 0. The last one is 1 + the processor that workers leave to the switch in long
 passes, as there is not one for each of them; else 0."""
-FOR_DATAGRAMS, FOR_ROOM = 1, 2  # What a side sleeps for.
+FOR_DATAGRAMS, FOR_ROOM = 1, 2  # Reasons for a side to sleep.
 
 MOST_ROWS: Final = 4096
 MOST_ROW_BYTES: Final = 1 << 13
@@ -56,22 +56,22 @@ class Shape(NamedTuple):
 
     @property
     def up_lengths(self) -> int:
-        """Where the lengths of the ring to the switch are: int32[rows]."""
+        """Offset of the lengths of the ring to the switch, int32[rows]."""
         return _LENGTHS_AT
 
     @property
     def down_lengths(self) -> int:
-        """Where the lengths of the ring to the worker are."""
+        """Offset of the lengths of the ring to the worker."""
         return _LENGTHS_AT + 4 * self.rows
 
     @property
     def up_rows(self) -> int:
-        """Where the rows of the ring to the switch are."""
+        """Offset of the rows of the ring to the switch."""
         return -(-(_LENGTHS_AT + 8 * self.rows) // mmap.PAGESIZE) * mmap.PAGESIZE
 
     @property
     def down_rows(self) -> int:
-        """Where the rows of the ring to the worker are."""
+        """Offset of the rows of the ring to the worker."""
         return self.up_rows + self.rows * self.row_bytes
 
     @property
@@ -81,7 +81,7 @@ class Shape(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """What a switch gives a worker: descriptors of the memory, of the eventfd that wakes the switch, and of the worker's."""
+    """A switch's answer to a worker: descriptors of the memory, of the eventfd that wakes the switch, and of the worker's."""
 
     memory: int
     switch_bell: int
@@ -137,7 +137,7 @@ def receive_message(peer: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def shape_requested(message: bytes) -> Shape | None:
-    """Return what a worker's request asks for; None if it is no request, or for what a switch does not make."""
+    """Return a worker's request; None if it is no request, or one for rings that a switch does not make."""
     if len(message) != _REQUEST.size or not message.startswith(_MAGIC):
         return None
     shape = Shape(*_REQUEST.unpack(message)[1:])
@@ -157,8 +157,8 @@ def attach(
 ) -> tuple[socket.socket, Grant]:
     """Ask a switch on this machine for rings.
 
-    `own`: the UDP socket that is bound to the worker's address. `shape`: how large the rings must be. Returns the
-    connection, which lasts as long as the rings are used, and what the switch passed. Raises AttachError if no switch
+    `own`: the UDP socket that is bound to the worker's address. `shape`: how large the rings must be. Returns the connection,
+    which lasts as long as the rings are used, and the descriptors that the switch passed. Raises AttachError if no switch
     listens there, or it refuses.
     """
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -29,7 +29,7 @@ MESSAGE: Final = np.dtype(
         "itemsize": 64,
     }
 )
-"""`struct mmsghdr`: a `msghdr` and the length of what was moved."""
+"""`struct mmsghdr`: a `msghdr` and the number of bytes moved."""
 
 CONTROL: Final = np.dtype(
     {
@@ -82,7 +82,7 @@ def monotonic_ns(work: Array) -> Integer:
 
 
 def places_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Where in memory each element along the first axis begins."""
+    """Address of each element along the first axis."""
     return np.uint64(array.ctypes.data) + np.arange(len(array), dtype=np.uint64) * np.uint64(array.strides[0])
 
 

@@ -16,7 +16,10 @@ from topologies.children import TestbedError
 WAYS: Final = {"in": 1, "out": 2}
 """The direction of packets to its code in pcapng's epb_flags: inbound, outbound."""
 _FILE: Final = re.compile(r"(?P<port>.+)_(?P<way>in|out)(?:\.(?P<start>\d+))?\.pcap")
-_MAGICS: Final = {0xA1B23C4D: 1, 0xA1B2C3D4: 1000}  # Of pcap files to the nanoseconds of their times' unit.
+_MAGICS: Final = {
+    0xA1B23C4D: 1,
+    0xA1B2C3D4: 1000,
+}  # Magic numbers of pcap files to the nanoseconds of their unit of time.
 _FILE_HEADER_BYTES: Final = 24
 _RECORD: Final = struct.Struct("=IIII")
 _ETHERNET: Final = 1

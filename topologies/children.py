@@ -17,13 +17,13 @@ from topologies.interruptions import Unwinding
 DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 STOP_GRACE_S = 3.0
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_living: set["Child"] = set()  # What was started and not yet waited for; see `ending_in_order`.
+_living: set["Child"] = set()  # Children that were started and not yet waited for; see `ending_in_order`.
 
 
 class TestbedError(NetsumError):
     """A testbed could not be brought up, or a part of it ended; the message says what to do."""
 
-    __test__ = False  # Not a test class, whatever pytest makes of the name.
+    __test__ = False  # Not a test class, despite its name.
 
 
 class Child:
@@ -94,7 +94,7 @@ class Child:
         return self.status == 0
 
     def how_it_ended(self) -> str:
-        """Describe how the process ended, for a message, and what it logged last, if it was not ended from outside."""
+        """Describe how the process ended, for a message, and its last log lines, if it was not ended from outside."""
         code = self.status
         if code is None:
             return f"{self.name} is running"

@@ -18,7 +18,7 @@ def main() -> None:
     parent, command = int(sys.argv[1]), sys.argv[2:]
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         sys.exit(f"cannot ask for a death signal: {os.strerror(ctypes.get_errno())}")
-    if os.getppid() != parent:  # It died before we asked.
+    if os.getppid() != parent:  # The parent died before the request.
         sys.exit(1)
     try:
         os.execvp(command[0], command)

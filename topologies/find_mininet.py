@@ -1,4 +1,4 @@
-"""Where Mininet is: the distribution brings it, and puts it where a virtual environment does not look."""
+"""The location of Mininet: the distribution installs it where a virtual environment does not look."""
 
 import importlib.util
 from importlib.machinery import ModuleSpec, PathFinder

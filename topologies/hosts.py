@@ -1,4 +1,4 @@
-"""What every testbed offers: hosts on ports of one switch."""
+"""The common interface of testbeds: hosts on ports of one switch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Host:
     mac: str
     udp_port: int  # A UDP port that is free there.
     switch: tuple[str, int]  # (address, UDP port) at which it reaches the switch.
-    prefix: tuple[str, ...] = ()  # What a command line must begin with to run there.
+    prefix: tuple[str, ...] = ()  # Beginning of a command line that runs on the host.
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         """Return a command line that runs on this host."""

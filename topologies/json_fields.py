@@ -13,8 +13,8 @@ Value = TypeVar("Value")
 class FieldError(NetsumError):
     """One place in a file is wrong; the caller, which knows the file, adds its name.
 
-    `place`: which, as in ``links[2].loss``. `expected`: what should be there, and what is there instead. `in_text`: whether
-    the place is one of the text, such as a line, and not a field.
+    `place`: as in ``links[2].loss``. `expected`: the expected value, and the one found. `in_text`: whether the place is one of
+    the text, such as a line, and not a field.
     """
 
     def __init__(self, place: str, expected: str, in_text: bool = False) -> None:
@@ -30,7 +30,7 @@ class JsonObject:
     """A JSON object and its place in the file.
 
     `place`: where it is, as in ``links[2]``; empty for the whole file. Raises FieldError if it is not an object, or, from
-    the methods, a member is not what it should be.
+    the methods, a member is not of the expected kind.
     """
 
     def __init__(self, place: str, found: object) -> None:
@@ -50,7 +50,7 @@ class JsonObject:
                 raise FieldError(self._at(key), "missing")
 
     def get(self, key: str, read: Callable[[object], Value], default: Value) -> Value:
-        """Read a member by a function that raises ValueError with what it expected."""
+        """Read a member by a function that raises ValueError with the expected value."""
         if key not in self._found:
             return default
         return read_field(self._at(key), self._found[key], read)
@@ -110,14 +110,14 @@ def read_json(path: Path) -> JsonObject:
         ) from None
     except json.JSONDecodeError as error:
         raise FieldError(f"line {error.lineno}, column {error.colno}", error.msg, True) from None
-    except ValueError:  # Of `int`, without a place.
+    except ValueError:  # From `int`, without a place.
         raise FieldError("the text", "expected numbers of at most 4,300 digits") from None
     except RecursionError:
         raise FieldError("the text", "expected objects and lists that are nested less deeply") from None
 
 
 def read_field(place: str, found: object, read: Callable[[object], Value]) -> Value:
-    """Read a value by a function that raises ValueError with what it expected."""
+    """Read a value by a function that raises ValueError with the expected value."""
     try:
         return read(found)
     except ValueError as error:
@@ -139,7 +139,7 @@ def flag_field(found: object) -> bool:
 
 
 def integer_field(found: object, least: int, most: int, expected: str) -> int:
-    """Return an integer between two bounds; ValueError with what was expected if it is none."""
+    """Return an integer between two bounds; ValueError with the expected range if it is none."""
     if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:
         raise ValueError(expected)
     return found

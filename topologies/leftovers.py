@@ -18,9 +18,9 @@ END_TIMEOUT_S = 60.0
 
 
 def end_processes(run_id: str) -> list[int]:
-    """SIGKILL what carries the mark of a run, and what is in a namespace with it, and wait until all of it is gone.
+    """SIGKILL the processes with the mark of a run, and those in a namespace with it, and wait until all are gone.
 
-    Ourselves aside, who may have been started from such a place.
+    This process is spared, as it may have been started from such a place.
 
     Returns the process ids that were ended. Raises TestbedError if some do not end.
     """
@@ -42,7 +42,7 @@ def processes(run_id: str) -> Iterator[int]:
     mark = f"{MARK}={run_id}".encode()
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # It has ended meanwhile.
+        with contextlib.suppress(OSError):  # The process has ended meanwhile.
             marked = mark in (folder / "environ").read_bytes().split(b"\0")
             found[int(folder.name)] = (marked, os.readlink(folder / "ns" / "net"))
     home = {os.readlink("/proc/self/ns/net"), found.get(1, (False, ""))[1]}

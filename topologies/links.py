@@ -1,6 +1,6 @@
-"""The links of a running testbed: which carry packets, pulling a cable, and changing what a link is like.
+"""The links of a running testbed: which carry packets, pulling a cable, and changing a link's properties.
 
-Failures raise `TestbedError`; the message says what is wrong.
+Failures raise `TestbedError` with the reason.
 """
 
 import contextlib

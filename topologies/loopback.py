@@ -106,7 +106,7 @@ class LoopbackTestbed:
 
 
 def _own_network() -> str:
-    """Return the first three bytes of addresses that no other testbed has, so that what is free there stays free.
+    """Return the first three bytes of addresses that no other testbed has, so that free ports there stay free.
 
     A worker takes its port long after it was chosen, and a switch that is started again must find its own unused.
     """

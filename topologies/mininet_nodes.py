@@ -36,7 +36,7 @@ from mininet.net import Mininet  # noqa: E402
 from mininet.node import Host, Node, Switch  # noqa: E402
 
 ROUTE_IS_THERE = "RTNETLINK answers: File exists"
-"""What `ip route add` says of a route that there is already."""
+"""Message of `ip route add` for a route that exists."""
 
 # Mininet would raise limits of the whole machine (`fixLimits`), which no `down` takes back; nothing here needs them.
 Mininet.inited = True
@@ -57,14 +57,14 @@ class MarkedNode(Node):
         return started
 
     def run(self, script: str) -> str:
-        """Run a shell script in the node and return what it printed; TestbedError if a command of it fails."""
+        """Run a shell script in the node and return its output; TestbedError if a command of it fails."""
         return run(*inside_of(self.pid), "sh", "-ec", script, node=self.name)
 
 
 class TestbedHost(MarkedNode, Host):
     """A host."""
 
-    __test__ = False  # Not a test class, whatever pytest makes of the name.
+    __test__ = False  # Not a test class, despite its name.
 
 
 class TestbedSwitch(MarkedNode, Switch):
@@ -78,7 +78,7 @@ class TestbedSwitch(MarkedNode, Switch):
 
     def start(self, controllers: Sequence[object]) -> None:
         """Start the switch's process in its namespace and wait until it answers."""
-        del controllers  # They connect to it.
+        del controllers  # Controllers connect to the switch.
         self.process.start(self.pid, {port: intf.name for port, intf in self.intfs.items() if intf.link})
 
     def stop(self, deleteIntfs: bool = True) -> None:  # Mininet's name

@@ -1,6 +1,6 @@
 """A topology brought up by Mininet: every host and switch in namespaces of its own, links with rates between them.
 
-Nothing of it is in the machine's own network namespace, so testbeds do not collide, and what has no process left is gone.
+Nothing of it is in the machine's own network namespace, so testbeds do not collide, and namespaces without a process are gone.
 """
 
 import contextlib
@@ -140,7 +140,7 @@ class MininetTestbed:
     def reshape(self, number: int, link: LinkSpec) -> None:
         """Give a link another rate, loss, latency or queue, while it carries packets.
 
-        `link`: what it is from now on; its ends are the same. Raises TestbedError if the kernel cannot do that, or a command
+        `link`: its new properties; its ends are the same. Raises TestbedError if the kernel cannot do that, or a command
         fails.
         """
         require_kernel_support((link,))

@@ -3,7 +3,7 @@
 Every namespace is named ``netsum-RUN_ID-ROLE``; interfaces are created inside the namespaces, so the
 machine's own never see one, and they go when the namespace goes.
 
-Failures raise `TestbedError`; the message says what is wrong.
+Failures raise `TestbedError` with the reason.
 """
 
 import contextlib
@@ -40,10 +40,10 @@ def missing_for_namespaces() -> str | None:
 
 
 def run(*command: str, node: str = "") -> str:
-    """Run a command and return what it printed.
+    """Run a command and return its output.
 
-    `command`: program and arguments, with what `inside` or `inside_of` returned before it. `node`: what errors call the
-    place where it runs: a host or a switch.
+    `command`: program and arguments, behind the result of `inside` or `inside_of`. `node`: the host or switch where it runs,
+    for errors.
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
@@ -110,9 +110,9 @@ def await_cable(namespace: str, interface: str, peer_namespace: str, peer_interf
 
 
 def await_interface(prefix: Sequence[str], interface: str, deadline: float) -> None:
-    """Wait until an interface carries packets; what is sent before is lost.
+    """Wait until an interface carries packets; earlier packets are lost.
 
-    `prefix`: what a command line must begin with to run in its namespace. `deadline`: by `time.monotonic`.
+    `prefix`: the beginning of a command line that runs in its namespace. `deadline`: by `time.monotonic`.
     """
     while " state UP " not in run(*prefix, "ip", "-o", "link", "show", "dev", interface):
         if time.monotonic() > deadline:

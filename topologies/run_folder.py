@@ -1,10 +1,10 @@
 """A testbed's run folder, and the names by which running testbeds are found from anywhere on the machine.
 
-The folder holds ``testbed.json`` (what the testbed consists of), ``logs/``, ``pcaps/`` and sockets. ``/run/netsum/NAME``
+The folder holds ``testbed.json`` (the parts of the testbed), ``logs/``, ``pcaps/`` and sockets. ``/run/netsum/NAME``
 points to it: that makes names unique on the machine, and the sockets' paths short wherever the folder is (the path of a
 socket has at most 107 characters). A copy of ``testbed.json`` beside the names is for testbeds whose run folder was deleted.
 
-Failures raise `TestbedError`; the message says what is wrong.
+Failures raise `TestbedError` with the reason.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from topologies.children import TestbedError
 from topologies.leftovers import end_processes
 from topologies.runs import owner_is_gone
 
-RUNNING = Path("/run/netsum")  # Where the names of running testbeds are; empty after a start of the machine.
+RUNNING = Path("/run/netsum")  # Names of running testbeds; empty after a start of the machine.
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 STATE_FILE = "testbed.json"
@@ -33,12 +33,12 @@ class RunningTestbed:
     """A testbed that was brought up, as its ``testbed.json`` describes it."""
 
     name: str
-    folder: Path  # Its run folder, by its short path.
+    folder: Path  # The run folder, by its short path.
     state: dict[str, Any]  # The contents of ``testbed.json``; see docs/testbed.md.
 
     @property
     def run_id(self) -> str:
-        """What marks its processes."""
+        """Run id that marks the child processes."""
         return str(self.state["keeper"]["run_id"])
 
     @property
@@ -53,7 +53,7 @@ class RunningTestbed:
 
     @property
     def controller_address(self) -> str:
-        """What hosts set NETSUM_CONTROLLER to."""
+        """Value of NETSUM_CONTROLLER at hosts."""
         return f"unix:{self.folder / CONTROLLER_SOCKET}"
 
     def namespace_pid(self, node: str) -> int:
@@ -67,7 +67,7 @@ class RunningTestbed:
 def claim(name: str, folder: Path) -> Path:
     """Give a run folder, which has its state file, a name; return the short path.
 
-    What an abandoned testbed of the same name left is cleared away.
+    Remains of an abandoned testbed of the same name are cleared away.
     """
     if not NAME.fullmatch(name):
         raise TestbedError(
@@ -146,7 +146,7 @@ def find_testbed(name: str | None = None) -> RunningTestbed:
 
 
 def clear_away(testbed: RunningTestbed) -> list[int]:
-    """End what an abandoned testbed left, and give its name back; its folder stays.
+    """End the processes of an abandoned testbed, and give its name back; its folder stays.
 
     Returns the process ids that were ended.
     """

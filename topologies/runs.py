@@ -1,4 +1,4 @@
-"""Run ids: each names its owner, so that remains of crashed runs can be distinguished from what is in use."""
+"""Run ids: each names its owner, so that remains of crashed runs can be distinguished from running ones."""
 
 import contextlib
 import itertools
@@ -72,7 +72,7 @@ def delete_leftover_folders() -> None:
 
 
 def _start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot (field 22 of /proc/PID/stat); None if it has ended."""
+    """Start time of a process, in clock ticks since boot (field 22 of /proc/PID/stat); None if it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -1,6 +1,6 @@
-"""What a link is given of rate, queue, delay and loss, as commands for one of its ends.
+"""Builds tc and netem commands for one link end: rate, queue, delay and loss.
 
-Each end shapes what leaves it, so that both directions are shaped alike and apart.
+Each end shapes its outgoing packets, so that both directions are shaped alike and apart.
 """
 
 import subprocess
@@ -41,7 +41,7 @@ def shaping_commands(link: LinkSpec, interface: str, mtu: int) -> list[str]:
         rate = rate_text(link.rate_bps)
         commands += [
             f"tc qdisc add dev {interface} root handle 1: htb default 1",
-            # What htb lends between classes does not matter with one; a quantum in its range keeps it from complaining.
+            # Lending between classes does not matter with one class; a quantum in its range keeps it from complaining.
             f"tc class add dev {interface} parent 1: classid 1:1 htb rate {rate} "
             f"burst {burst} cburst {burst} quantum {frame}",
         ]

@@ -1,4 +1,4 @@
-"""The links of a network by which every node is reached once: what is flooded must not go round a loop."""
+"""The links of a network by which every node is reached once: flooded packets must not circulate."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence

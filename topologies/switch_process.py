@@ -128,7 +128,7 @@ class Bmv2Switch(SwitchProcess):
     title = "BMv2"
 
     def _start(self) -> None:
-        # It announces ports on an address that all of the machine's BMv2s share by default.
+        # BMv2 announces ports on an address that all BMv2s of the machine share by default.
         self._launch(
             [
                 *(BMV2_PROGRAM, "--no-p4", "--device-id", str(self.spec.device_id)),

@@ -1,4 +1,4 @@
-"""What a network consists of: hosts, switches and the links between them, checked to fit together.
+"""A network: hosts, switches and the links between them, checked to fit together.
 
 Nothing here brings anything up. `topologies.topology_file` reads these from JSON; every testbed takes them.
 """
@@ -24,7 +24,7 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,7}")
 
 
 class TopologyError(TestbedError):
-    """A topology is wrong; the message says where and what was expected."""
+    """A topology is wrong; the message names the place and the expected value."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class HostSpec:
     """A host."""
 
     name: str  # At most eight letters and digits.
-    address: IPv4Interface  # Its IPv4 address and the length of its subnet's prefix.
-    mac: str  # Its Ethernet address, ``02:00:0a:00:00:01``.
+    address: IPv4Interface  # IPv4 address and the length of its subnet's prefix.
+    mac: str  # Ethernet address, ``02:00:0a:00:00:01``.
     commands: tuple[str, ...] = ()  # Shell commands that it runs when it comes up, such as routes.
 
 
@@ -45,7 +45,7 @@ class SwitchSpec:
     # ip, mac: the address at which workers reach it, if it runs netsum's program.
     ip: IPv4Address
     mac: str
-    device_id: int  # Of P4Runtime.
+    device_id: int  # Device id of P4Runtime.
     cpu_port: int = CPU_PORT  # The port by which its program reaches the controller.
     # program, p4info, runtime_json: files of a P4 program of the user's own, as the topology's file writes them: compiled
     # for BMv2, its P4Info, its table entries. Empty: none.
@@ -56,7 +56,7 @@ class SwitchSpec:
 
 @dataclass(frozen=True)
 class LinkEnd:
-    """Where a link ends: a switch's port, or a host (whose port is None)."""
+    """An end of a link: a switch's port, or a host (whose port is None)."""
 
     node: str
     port: int | None = None
@@ -83,7 +83,7 @@ class LinkSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """Which hosts are meant to form a job, in the order of their ranks, and the switch that adds for them.
+    """The hosts that are meant to form a job, in the order of their ranks, and the switch that adds for them.
 
     An empty `switch`: each switch adds for those below it, in a tree.
     """
@@ -114,7 +114,7 @@ class Topology:
     # By name; one of all hosts that send no cross traffic, if the file names none.
     jobs: Mapping[str, JobSpec] = field(default_factory=dict)
     traffic: tuple[FlowSpec, ...] = ()  # Cross traffic that runs as long as the testbed is up.
-    mtu: int = DEFAULT_MTU  # Of all interfaces, bytes of an IP packet.
+    mtu: int = DEFAULT_MTU  # MTU of all interfaces, bytes of an IP packet.
     description: str = ""
 
     def place(self, host: str) -> tuple[str, int]:
@@ -125,7 +125,7 @@ class Topology:
         raise KeyError(host)
 
     def ports(self, switch: str) -> dict[int, LinkEnd]:
-        """Return what is at the far end of each port of a switch."""
+        """Return the far end of each port of a switch."""
         return dict(sorted(self._ports(switch, self.links)))
 
     def forwarding(self, switch: str) -> dict[str, int]:
@@ -143,14 +143,14 @@ class Topology:
         }
 
     def spare_ports(self, switch: str) -> list[int]:
-        """Return the ports of a switch whose links are not in the spanning tree: what is flooded must not leave there."""
+        """Return the ports of a switch whose links are not in the spanning tree: flooded packets must not leave there."""
         in_tree = {port for port, _ in self._ports(switch, self._tree())}
         return [port for port in self.ports(switch) if port not in in_tree]
 
     def with_links(
         self, *, rate_bps: int | None = None, loss_ppm: int | None = None, queue_pkts: int | None = None
     ) -> "Topology":
-        """Return the same network with all links changed; None leaves what each has."""
+        """Return the same network with all links changed; None keeps each link's value."""
         changes = {
             name: value
             for name, value in (("rate_bps", rate_bps), ("loss_ppm", loss_ppm), ("queue_pkts", queue_pkts))

@@ -1,4 +1,4 @@
-"""Reads topologies from JSON files in the shape of p4lang's tutorials, and says exactly what is wrong with one.
+"""Reads topologies from JSON files in the shape of p4lang's tutorials, with exact errors.
 
 The shape and its defaults: docs/testbed.md.
 """

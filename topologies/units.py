@@ -1,6 +1,6 @@
 """Quantities as topology files and commands write them: rates, delays, shares of packets.
 
-Failures raise `ValueError`; the message says what is wrong.
+Failures raise `ValueError` with the reason.
 """
 
 import re
@@ -44,7 +44,7 @@ def parse_loss_ppm(written: object) -> int:
 def parse_size_bytes(written: object, most: int = 1 << 34) -> int:
     """Read a size in bytes: a number is bytes, a text has a unit; KiB is 1,024 bytes and kB 1,000.
 
-    Raises ValueError if it is neither, 0 or more than `most`; the message says what was expected.
+    Raises ValueError with the expected value if it is neither, 0 or more than `most`.
     """
     expected = 'a size ("4MiB", "100kB") above 0'
     size = _parse(written, _BYTES, "", expected)

@@ -31,7 +31,7 @@ class CheckpointError(NetsumError):
 
 
 def _code_stamp(program: Path) -> str:
-    """Hash what a state means: the program, the worker core, the explorer."""
+    """Hash the code that gives a state its meaning: the program, the worker core, the explorer."""
     return hashlib.sha256(program.read_bytes()).hexdigest() + sources_stamp(Path(__file__))
 
 

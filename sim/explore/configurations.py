@@ -64,7 +64,7 @@ _ALL: Final = (
     _leaves("tree-unknown-sources", rounds=passes_of("sum"), unknown_sources=True),
     Scenario("tree-worker-on-root", rounds=passes_of("sum", "sum", "sum"), parents=(0,), leaves=(0, 1)),
     Scenario("tree-leaf-of-two", workers=3, rounds=passes_of("sum"), parents=(0,), leaves=(0, 1, 1)),
-    # Neither worker of the leaf needs the lanes of the first RESULT.
+    # The leaf's workers both need the header alone of the first RESULT.
     Scenario("tree-shards-of-two", workers=3, rounds=passes_of("reduce"), parents=(0,), leaves=(0, 1, 1)),
     Scenario(
         "tree-two-leaves-of-two",

@@ -1,4 +1,4 @@
-"""Which workers of a scenario may change places, and all permutations of them; docs/explorer.md says why that is sound."""
+"""The workers of a scenario that may change places, and all their permutations; docs/explorer.md says why that is sound."""
 
 from itertools import permutations, product
 from math import factorial, prod
@@ -32,7 +32,8 @@ def permutations_of(scenario: Scenario) -> npt.NDArray[np.uint8]:
 def _groups(scenario: Scenario) -> list[list[int]]:
     """Return the hosts that mean the same, each once."""
     groups: dict[tuple[object, ...], list[int]] = {}
-    # In a tree, what a switch sends up again depends on its child 0; entries of an epoch are written in the order of workers.
+    # In a tree, a switch's retransmissions to its parent depend on its child 0; entries of an epoch are written in the order of
+    # workers.
     alike = not scenario.parents and scenario.epochs == 1 and not scenario.unknown_sources
     for host in range(scenario.hosts):
         job, worker = divmod(host, scenario.workers)
@@ -42,7 +43,7 @@ def _groups(scenario: Scenario) -> list[list[int]]:
 
 
 def _role(round_: BlockPass, worker: int, workers: int) -> object:
-    """Return what a worker does in a round, but for its values."""
+    """Return a worker's part in a round, without its values."""
     if round_.kind not in SUMMED:  # Another order of the values is another result.
         return worker
     contributes: Any = {

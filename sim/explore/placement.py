@@ -1,4 +1,4 @@
-"""The jobs of a scenario on its switches, and what the tables of each switch hold at each stage: the controller's own entries."""
+"""The jobs of a scenario on its switches, and the tables of each switch at each stage: the controller's own entries."""
 
 from dataclasses import dataclass, replace
 
@@ -24,10 +24,10 @@ _FIRST_EPOCH = 1
 
 @dataclass(frozen=True)
 class Stage:
-    """What a switch's tables hold at a time."""
+    """The tables of a switch at a time."""
 
     entries: tuple[Entry, ...]  # But for the switch's address.
-    admitted: frozenset[int]  # Whose packets they admit: port * epochs + epoch.
+    admitted: frozenset[int]  # Senders that they admit: port * epochs + epoch.
 
 
 class Placement:
@@ -38,7 +38,7 @@ class Placement:
         self._lanes = lanes
         shape = scenario.shape
         self.addresses = [address_entry(switch_ip(s), switch_mac(s)) for s in range(shape.switches)]
-        # Of each switch, each job in each of its epochs.
+        # For each switch, each job in each of its epochs.
         self.parts: list[list[list[Job]]] = [
             [[] for _ in range(scenario.jobs)] for _ in range(shape.switches)
         ]
@@ -97,12 +97,12 @@ class Placement:
         )
 
     def admission(self, number: int, epoch: int, worker: int) -> Admission:
-        """Return what a worker of a job is given in an epoch."""
+        """Return the admission of a worker in an epoch."""
         held = {str(switch): parts[number][epoch] for switch, parts in enumerate(self.parts)}
         return self._trees[number].admissions(held)[worker]
 
     def stages(self, switch: int) -> list[Stage]:
-        """Return what a switch's tables hold at each stage.
+        """Return the tables of a switch at each stage.
 
         With two epochs the entries of the old one are deleted one by one, then those of the new one are written.
         """

@@ -19,7 +19,7 @@ from sim.explore.story import Step, Walk
 from sim.explore.system import System
 from sim.explore.worker_code import WorkerCode
 
-OUTCOMES: Final = (*COUNTERS, *TREE_COUNTERS)  # What the P4 program counts.
+OUTCOMES: Final = (*COUNTERS, *TREE_COUNTERS)  # Counters of the P4 program.
 
 _ROUNDS: Final = passes_of(
     *("sum", "int32", "max", "broadcast", "float32", "barrier"),
@@ -49,7 +49,7 @@ SYSTEMS: Final = (
         leaves=(2, 2, 3, 3, 4, 4),
     ),
 )
-"""What is run at random, in turn."""
+"""The systems that are run at random, in turn."""
 
 _WEIGHTS: Final = {
     "lose": 6000,
@@ -80,7 +80,7 @@ class Tally:
     pairs: npt.NDArray[np.int64] = field(
         default_factory=lambda: np.zeros((len(OUTCOMES), len(FAULT_KINDS)), np.int64)
     )
-    core: dict[str, int] = field(default_factory=dict)  # What the worker cores counted, by name.
+    core: dict[str, int] = field(default_factory=dict)  # Counters of the worker cores, by name.
     seconds: float = 0.0
 
     def add(self, other: "Tally") -> None:
@@ -120,7 +120,7 @@ class RandomRuns:
         )
 
     def run(self, until: Callable[[], bool]) -> int:
-        """Make runs until stopped; returns 0, or what the last run violates."""
+        """Make runs until stopped; returns 0, or the violation of the last run."""
         system, world = self.system, self.system.world
         started = time.monotonic()
         result = 0

@@ -162,7 +162,7 @@ def _fault_of(world: Record, walk: Record, kind: Integer, place: Integer) -> Int
 def _step(
     world: Record, walk: Record, blank: Integer, counters: Record, before: Record, pairs: Record
 ) -> tuple[Integer, Integer]:
-    """Make one step at random; returns its code and what it violates, if negative."""
+    """Make one step at random; returns its code, and a negative violation or another result."""
     kind, what = _draw_step(world, walk)
     code = step_code(kind, what, _draw_timers(world, walk, kind, what))
     fault = np.int64(-1)
@@ -195,7 +195,7 @@ def random_runs(
     `walk`: a record `WALK`, whose totals grow. `root`: the state without packets that each run begins with. `trail`:
     uint32[limit], filled with the steps of the last run. `counters`, `before`, `pairs`: addresses of the program's outcome
     counters, their last values, and how often each has moved with each kind of fault. `fair`: work arrays of `fair_end`.
-    Returns 0, or what the last run violates.
+    Returns 0, or the violation of the last run.
     """
     made = np.int64(0)
     ends, seen, work = fair

@@ -1,4 +1,4 @@
-"""What is explored: workers, slots, rounds, and what the network and the controller may do. Plain values."""
+"""Scenarios as plain values: workers, slots, rounds, and the possible events of network and controller."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -28,7 +28,7 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 
 class ScenarioError(NetsumError):
-    """A scenario that cannot be built; the message says what was expected."""
+    """A scenario that cannot be built; the message names the expected value."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ def passes_of(*kinds: Kind) -> tuple[BlockPass, ...]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is explored."""
+    """A system to explore."""
 
     name: str
     # workers, jobs: workers of a job, and jobs, on neighbouring slots.
     workers: int = 2
     jobs: int = 1
     slots: int = 1  # Slots of a job, a power of two.
-    # What every worker runs, in order.
+    # Rounds of every worker, in order.
     rounds: tuple[BlockPass, ...] = field(default_factory=lambda: (BlockPass(), BlockPass(), BlockPass()))
     first_chunk: int = 0  # The chunk number of the first chunk.
     # 0: a packet that was sent once may arrive any number of times, at any time, or never. Else at most this many copies of
@@ -79,9 +79,9 @@ class Scenario:
     switch_restarts: int = 0
     # Whether packets of hosts that were not admitted, and malformed ones of a worker, are about from the beginning.
     unknown_sources: bool = False
-    # Of a tree: the parent of switch 1, 2, …, in ascending order; switch 0 is the root. Empty: there is one switch.
+    # Tree: the parent of switch 1, 2, …, in ascending order; switch 0 is the root. Empty: there is one switch.
     parents: tuple[int, ...] = ()
-    leaves: tuple[int, ...] = ()  # Of a tree: the switch of each worker.
+    leaves: tuple[int, ...] = ()  # Tree: the switch of each worker.
     quorum: int = 0  # Contributions that complete a roll call; 0: there is none.
 
     def __post_init__(self) -> None:

@@ -47,7 +47,7 @@ def write_schedule(path: Path, scenario: Scenario, fault: str, violation: int, e
 
 
 def read_schedule(path: Path) -> tuple[Scenario, str, int, list[Step]]:
-    """Read a schedule: scenario, name of the fault that the code must have, what is violated, steps.
+    """Read a schedule: scenario, name of the fault that the code must have, violation, steps.
 
     Raises ScheduleError if it cannot be read, or is no schedule.
     """

@@ -1,4 +1,4 @@
-"""Runs a search: memory for it, progress, checkpoints, and the way to what was found."""
+"""Runs a search: memory, progress, checkpoints, and the path to a finding."""
 
 import time
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Result:
 
     outcome: str  # "exhausted", "violated", "memory", or "paused".
     violation: int  # A code of `sim.explore.engine.world`, or 0.
-    way: tuple[int, ...]  # Codes of the steps from the root to what was found.
+    way: tuple[int, ...]  # Codes of the steps from the root to the finding.
     progress: Progress
 
 
@@ -166,7 +166,7 @@ class Search:
                 return Result("paused", 0, (), self.progress)
 
     def way(self) -> tuple[int, ...]:
-        """Return the codes of the steps from the root to what was found."""
+        """Return the codes of the steps from the root to the finding."""
         codes = [self._get("found_code")] if self._get("found_code") else []
         state = self._get("found_state")
         while state:
@@ -175,7 +175,7 @@ class Search:
         return tuple(reversed(codes))
 
     def _grow(self) -> bool:
-        """Make room for what is full; returns False if that would take more memory than allowed."""
+        """Enlarge full arrays; returns False if that would take more memory than allowed."""
         arena = self.arrays["arena"]
         # With `subsume`, records that were expanded are compared with new ones, so they stay.
         keep = self._get("subsume") or self._get("order") != 0

@@ -9,7 +9,7 @@ from sim.explore.system import System
 
 
 def _found_at_the_end(system: System) -> int:
-    """Return what a network without faults leads to from the state that is worked on: 0, or a violation."""
+    """Run a network without faults from the state that is worked on; returns 0, or a violation."""
     record, keep = np.zeros(1, SEARCH), []
     for name, array in (
         ("work", np.zeros(4, np.uint64)),

@@ -1,4 +1,4 @@
-"""A way through the states as a story: which packet or timer, what the switch and the workers made of it, in words."""
+"""A path through the states in words: each packet or timer, and the reactions of switch and workers."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -55,7 +55,7 @@ class Packet:
     # The port that it goes by: the host at its other end, or the number of hosts + the lower one of two switches.
     host: int
     frame: bytes  # From the Ethernet header on, without the number of a PROBE.
-    label: int  # What stands for that number.
+    label: int  # The label of that number.
 
     def same_as(self, other: "Packet") -> bool:
         """Whether it is another one but for its label."""
@@ -167,7 +167,7 @@ class Walk:
         return Event(step, tuple(self._sent(step)), result)
 
     def permuted(self, step: Step, which: int) -> Step:
-        """Return what a permutation, by its row, makes of a step."""
+        """Return a step under a permutation, given by its row."""
         if which == 0:  # As always where switches have steps and ports.
             return step
         packet, world = step.packet, self.world
@@ -247,7 +247,7 @@ def steps_of(system: System, way: tuple[int, ...]) -> list[Step]:
     walk = Walk(system)
     made: list[Step] = []
     places, origins = (system.world.arrays[name] for name in ("places", "origins"))
-    now = places[0]  # Which worker of the schedule each worker of the walk is.
+    now = places[0]  # The worker of the schedule for each worker of the walk.
     for code in way:
         which = int(np.flatnonzero((places == now).all(axis=1))[0])
         if code >> codes.KIND_SHIFT == codes.SATURATE:

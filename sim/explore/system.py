@@ -1,4 +1,4 @@
-"""Builds what is explored: embedded switches, programmed by the controller's own entries, and worker cores, in one record."""
+"""Builds the system to explore in one record: embedded switches with the controller's own entries, and worker cores."""
 
 import sys
 from collections.abc import Callable
@@ -134,7 +134,9 @@ class System:
         for host, leaf in enumerate(self.shape.leaves):
             for at, length in enumerate(lengths):
                 templates[host, at] = np.frombuffer(headers(host, length, leaf), np.uint8)
-            own = bytearray(headers(host, 0))  # what a frame to the host has: its addresses as destination
+            own = bytearray(
+                headers(host, 0)
+            )  # headers of a frame to the host: its addresses are the destination
             own[0:6], own[30:34], own[36:38] = own[6:12], own[26:30], own[34:36]
             templates[host, 2] = np.frombuffer(bytes(own), np.uint8)
         for switch in range(self.shape.switches):

@@ -1,4 +1,4 @@
-"""What can be violated, in words."""
+"""Violations, in words."""
 
 from typing import Final
 

@@ -44,11 +44,11 @@ SUMMED: Final = frozenset(("sum", "sparse", "broadcast", "barrier", "call", "mem
 class Task:
     """One round of one worker."""
 
-    work: Pass  # What the worker core begins.
+    work: Pass  # The pass that the worker core begins.
     # uint32[n]. The bits that must stand in its target when it is done; no RESULT may be accepted if None. Of the reduction
     # of the members of a roll call they are not used.
     expected: npt.NDArray[np.uint32] | None
-    # array. What a worker contributes in place of `work.source` if it is no member.
+    # array. Contribution of a worker in place of `work.source` if it is no member.
     neutral: npt.NDArray[Any] = field(default_factory=lambda: np.zeros(ELEMENTS, np.int32))
 
 
@@ -59,7 +59,7 @@ def _value(kind: str, number: int, job: int, epoch: int, worker: int) -> npt.NDA
         scale = 4 * worker - 28 * (number % 2)
         return np.ldexp(rng.integers(-(1 << 10), 1 << 10, ELEMENTS), scale).astype(np.float32)
     if kind in ("max", "min", "saturating"):
-        # Of both signs, so that an order without signs is another one; and two of the saturating ones are too many.
+        # Values of both signs, so that an order without signs is another one; two of the saturating values overflow.
         low = 1 << 30 if kind == "saturating" else 1 << 16
         signs = 1 - 2 * ((np.arange(ELEMENTS) + (worker if kind != "saturating" else 0)) % 2)
         return (rng.integers(low, 2 * low - 1, ELEMENTS) * signs).astype(np.int32)

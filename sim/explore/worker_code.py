@@ -19,7 +19,7 @@ class WorkerCode:
     send: int
     begin: int
     offer: int
-    keep: tuple[Any, ...]  # What must live as long as the code.
+    keep: tuple[Any, ...]  # Objects that must live as long as the code.
 
 
 def _address_of(dispatcher: Any, arguments: int) -> int:

@@ -1,4 +1,4 @@
-"""What trainings do beside all-reduces, each by one algorithm, whatever the peer is that all-reduces.
+"""Collectives of trainings beside all-reduces, each by one algorithm for all peers.
 
 - reduce-scatter and all-gather: the two halves of the ring all-reduce (Patarasuk, Yuan, JPDC 2009; `sim.peers.ring`);
 - all-to-all: pairwise exchange, in step k with the workers k further on and k before (Thakur, Rabenseifner, Gropp, IJHPCA 2005,

@@ -1,4 +1,4 @@
-"""What every peer is given."""
+"""The arguments of every peer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Group:
     servers: Sequence[Node]  # Hosts that add, for peers that have such.
     pieces: int = 8  # In how many pieces a step's bytes are passed on, each as soon as it is there.
     density: float = 1.0  # Share of the array's blocks that are not zero, at each worker.
-    common: bool = False  # These are the same blocks at all workers.
-    seed: int = 1  # For what a peer draws at random.
+    common: bool = False  # Whether the blocks are the same at all workers.
+    seed: int = 1  # Seed of a peer's random choices.
 
     def cut(self, size: int, times: int = 1) -> list[int]:
         """Return a step's bytes in pieces, `times` as many as usual, but none smaller than a packet."""

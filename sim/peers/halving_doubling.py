@@ -1,8 +1,9 @@
 """Recursive halving and doubling.
 
-Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 2005. Pairs at distances n/2,
-n/4, … 1 exchange halves of what they still have to add; then they give the sums back over distances 1, 2, … n/2. If n is no power
-of two, the first 2 r workers (r = n − 2^k) form pairs before that, of which one stays out and is given the result afterwards.
+Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 2005. Pairs at distances
+n/2, n/4, … 1 exchange halves of the part that they still have to add; then they give the sums back over distances 1, 2, … n/2.
+If n is no power of two, the first 2 r workers (r = n − 2^k) form pairs before that, of which one stays out and is given the
+result afterwards.
 """
 
 from collections.abc import Callable
@@ -53,5 +54,5 @@ def _step(
         other = members[place ^ distance]
         came[other] = exchange(worker, other, amount)
     for worker, tokens in came.items():
-        # What it sends next, it has only when both what it had and what has come are added.
+        # The next block is ready only when the own block and the received one are added.
         have[worker] = have[worker] + tokens

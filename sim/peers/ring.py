@@ -22,7 +22,7 @@ def go_round(group: Group, size: int, ready: Tokens, steps: range, last: int) ->
     steps
         In the first n − 1 of an all-reduce sums are made, in the others they go round.
     last
-        The first step of which a worker needs what it receives.
+        The first step whose received block a worker needs.
     """
     workers, messages = group.workers, group.messages
     count = len(workers)
@@ -31,7 +31,7 @@ def go_round(group: Group, size: int, ready: Tokens, steps: range, last: int) ->
     segments = split(size, count)
     segments += [0] * (count - len(segments))
     done: Tokens = [[] for _ in workers]
-    # Of each worker and segment: the pieces that have come, which the next step passes on.
+    # For each worker and segment: the pieces that have come, which the next step passes on.
     came: dict[tuple[int, int], list[int]] = {}
     for step in steps:
         arrived: dict[tuple[int, int], list[int]] = {}

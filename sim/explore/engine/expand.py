@@ -1,4 +1,4 @@
-"""The search: take a state, make every step from it, keep what is new (`states`).
+"""The search: take a state, make every step from it, keep new states (`states`).
 
 Breadth first finds shortest ways. Largest first, in which of the states with the least progress the one with the most
 packets is expanded next, leaves out the most: when a state is expanded, most of those that are equal but for their
@@ -228,7 +228,9 @@ def _try_packet(world: Record, search: Record, number: Integer, place: Integer) 
     packet = np.int64(entries[place]) >> w.PACKET_SHIFT
     label = np.int64(entries[place]) >> w.LABEL_SHIFT & 15
     to_worker = targets[packet] == w.TO_WORKER
-    if to_worker and label != 0 and packet_kind(world, packet)[0] == KIND_STATUS:  # It answers a PROBE.
+    if (
+        to_worker and label != 0 and packet_kind(world, packet)[0] == KIND_STATUS
+    ):  # The STATUS answers a PROBE.
         tired = _code(codes.DELIVER, place, codes.TIRED)
         if world.attrition and not _try_all(world, search, number, tired):
             return False

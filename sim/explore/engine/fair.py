@@ -1,6 +1,6 @@
 """S3: from every state that is reached, with all packets lost, a fair network leads to the end.
 
-In a round every worker does what it can, every armed timer fires, and every packet arrives. If the rounds come to a
+In a round every worker makes every step that it can, every armed timer fires, and every packet arrives. If the rounds come to a
 halt before all workers are done, the workers that are left must be able to say who is missing.
 """
 

@@ -9,7 +9,7 @@ from host_agent.wire.header import FRAME_HEADERS_BYTES
 
 WORKER_UDP_PORT = 40000
 HEADERS_BYTES = FRAME_HEADERS_BYTES  # Ethernet, IPv4 and UDP in front of a datagram.
-IPV4_DESTINATION, UDP_DESTINATION = 30, 36  # Where in a frame they begin.
+IPV4_DESTINATION, UDP_DESTINATION = 30, 36  # Offsets in a frame.
 
 
 def switch_ip(switch: int) -> str:

@@ -18,7 +18,7 @@ from sim.explore.engine.world import ALIVE, AT_DONE, AT_FAILURE, AT_LIFE, NOTHIN
 
 @compiled
 def check_names(world: Record) -> Integer:
-    """Check what each living worker that is not done knows after its PROBEs have been answered.
+    """Check the knowledge of each living worker that is not done after its PROBEs have been answered.
 
     Its error is made of the last STATUS about its oldest chunk (`host_agent.protocol.outcome`): it must say that the dead
     have not contributed, and that it has itself, and the switch must have answered.
@@ -51,7 +51,7 @@ def check_names(world: Record) -> Integer:
 
 @compiled
 def _answer_probes(world: Record, host: Integer, owner: Integer) -> None:
-    """Let an unpacked worker's timers fire, and hand it the switch's answers to what it sends."""
+    """Let an unpacked worker's timers fire, and hand it the switch's answers to its packets."""
     templates = carray(pointer(world.headers), (world.hosts, 3, HEADERS_BYTES), np.uint8)
     lengths = carray(pointer(world.tx_lengths), (TX_ROWS,), np.int32)
     frame = carray(pointer(world.in_frame), (HEADERS_BYTES,), np.uint8)

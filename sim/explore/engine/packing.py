@@ -21,7 +21,7 @@ from netsum_common.memory import pointer
 from sim.explore.engine import world as w
 
 NOW_NS: Final = 1_000_000_000_000  # The time at every call of the worker core.
-LATER_NS: Final = 2_000_000_000_000  # When timers are armed for that do not fire.
+LATER_NS: Final = 2_000_000_000_000  # Time for which timers are armed that do not fire.
 FIRST_NS: Final = NOW_NS - 1_000_000_000
 SRTT_NS: Final = 1_000_000
 MANY_TRIES: Final = REPEATS_AT_ONCE  # Retransmissions after which a chunk waits.
@@ -72,7 +72,7 @@ SLOT_KEPT: Final = frozenset(
     )
 )
 SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "asked_ns", "unanswered"),))
-"""Of `unanswered`, when a PROBE is repeated depends on it."""
+"""`unanswered` sets the PROBE retry time, so it is part of the state."""
 PASS_KEPT: Final = frozenset(("results", "offered", "added"))
 PASS_REST: Final = frozenset(
     (
@@ -357,7 +357,7 @@ def _rank(world: Record, core: Record, slots: Record) -> None:
         lowest = min(lowest, slot.first_sequence)
     world.new_count = count
     if core.largest_acked < lowest:
-        # It has overtaken nothing that is in flight, and whatever comes next is larger.
+        # No chunk in flight was sent before it, and later numbers are larger.
         core.loss_checked_at += lowest - 1 - core.largest_acked
         core.largest_acked = lowest - 1
     total = _insert(values, total, core.largest_acked)

@@ -3,8 +3,8 @@
 States lie in the arena as records of variable length. For each state its parent and the step from it are kept, so that a
 schedule that leads to it can be reconstructed.
 
-Where packets may arrive any number of times, or never, a state with more packets in flight can do whatever the same
-state with fewer can. So a state whose packets are a part of those of another one, all else equal, is left out
+Where packets may arrive any number of times, or never, a state with more packets in flight can make every step
+that the same state with fewer can make. So a state whose packets are a part of those of another one, all else equal, is left out
 (`subsume`). States that are equal but for their packets are linked from their first one.
 """
 
@@ -29,10 +29,10 @@ BREADTH_FIRST, DEPTH_FIRST, LARGEST_FIRST = range(3)
 
 LEVELS: Final = 1024
 COUNTS: Final = 256
-"""Of `LARGEST_FIRST`: measures of progress, and numbers of packets, that are distinguished."""
+"""LARGEST_FIRST: number of progress buckets and of packet-count buckets."""
 
 RECORD_BYTES: Final = 32
-"""Of a record's header, in words of 32 bits: bytes in all, packets, the state's number, whether it was dropped; then, 64
+"""Size of a record's header, in words of 32 bits: bytes in all, packets, the state's number, whether it was dropped; then, 64
 bits each, one more than the offsets of the next record that is equal but for its packets, and of the next in the same
 bucket. The bytes stand at the record's end again."""
 
@@ -203,7 +203,7 @@ def _keep_parts(world: Record, search: Record) -> None:
 def part_bytes(world: Record) -> Integer:
     """Return the size of a part: a worker's number, the head, the switch and the worker's block, padded to 8 bytes.
 
-    What a packet between switches finds depends on all of them, so of a tree a part is all of a state but its packets.
+    The effect of a packet between switches depends on all of them, so in a tree a part is the whole state but its packets.
     """
     if world.switches > 1:
         return (1 + world.fixed_bytes + 7) // 8 * 8

@@ -1,4 +1,4 @@
-"""What can happen: each step changes the state that is worked on by running the shipped machine code."""
+"""The steps: each changes the state that is worked on by running the shipped machine code."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -18,7 +18,7 @@ from sim.explore.engine.worker_steps import arrive_at_worker, begin, drive, fail
 
 @compiled
 def apply(world: Record, code: Integer, blank: Integer) -> Integer:
-    """Make a step from the state that is worked on; returns NOTHING, CHANGED, or what is violated."""
+    """Make a step from the state that is worked on; returns NOTHING, CHANGED, or the violation."""
     world.steps += 1
     result = _make(world, code, blank)
     if result < 0:
@@ -73,8 +73,8 @@ def _make(world: Record, code: Integer, blank: Integer) -> Integer:
 def _saturate(world: Record) -> Integer:
     """Make every sending of a worker and every delivery to a switch that does nothing but add packets.
 
-    As packets may arrive any number of times, or never, the state with the answers can do whatever the one without them
-    can. `snapshot` and `useful` are left to say which packets change a switch.
+    As packets may arrive any number of times, or never, the state with the answers can make every step of the one without
+    them. `snapshot` and `useful` are left to say which packets change a switch.
     """
     targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
     useful = carray(pointer(world.useful), (w.MAX_ENTRIES,), np.uint8)
@@ -117,7 +117,7 @@ def _saturate(world: Record) -> Integer:
 
 @compiled
 def _keep_or_undo(world: Record, count: Integer) -> bool:
-    """Keep what a step has added if it has changed nothing else than the packets, of which there were `count`."""
+    """Keep the packets that a step has added if it has changed nothing else; there were `count`."""
     mine = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
     before = carray(pointer(world.queue), (w.MAX_ENTRIES,), np.uint32)
     if only_packets_differ(world) and contains(mine, world.entry_count, before, count):

@@ -1,7 +1,7 @@
-"""Permutations of interchangeable workers: what they make of a state, and which state stands for all that they lead to.
+"""Permutations of interchangeable workers: their effect on a state, and the state that stands for all permuted ones.
 
 Permutation 0 leaves everything in place. A permutation moves each worker's block whole, a worker's bit in each bitmap, and
-what is from or for a worker: its addresses, its number, and, in lanes, its values. Lanes hold the sum over a set of workers
+all that belongs to a worker: its addresses, its number, and, in lanes, its values. Lanes hold the sum over a set of workers
 in a round; the permuted set has another sum (`world.sums`). Where lanes hold anything else, as with a fault, no
 permutation is made, and the state stands for itself.
 """
@@ -70,7 +70,7 @@ def stand_in(world: Record) -> Integer:
 
 @compiled
 def _find_keys(world: Record) -> bool:
-    """Hash what each worker has: its block and its bits; and its packets. False if there is a packet with unknown lanes.
+    """Hash each worker's block, bits and packets. Returns False if there is a packet with unknown lanes.
 
     A worker keeps both hashes under any permutation.
     """
@@ -125,7 +125,7 @@ def _compare_keys(world: Record, one: Integer, other: Integer) -> Integer:
 
 @compiled
 def permute(world: Record, which: Integer, source: Integer, count: Integer, target: Integer) -> bool:
-    """Write what a permutation makes of a state with `count` packets; returns False if that is not known."""
+    """Write the permuted state with `count` packets; returns False if it is not known."""
     if not permute_fixed(world, which, source, target):
         return False
     given = carray(pointer(source + world.fixed_bytes), (count,), np.uint32)
@@ -146,7 +146,7 @@ def permute(world: Record, which: Integer, source: Integer, count: Integer, targ
 
 @compiled
 def permute_fixed(world: Record, which: Integer, source: Integer, target: Integer) -> bool:
-    """Write what a permutation makes of a state without its packets; returns False if that is not known."""
+    """Write the permuted state without its packets; returns False if it is not known."""
     places = carray(pointer(world.places), (world.permutations, world.hosts), np.uint8)
     copy_bytes(np.uintp(target), np.uintp(source), np.uintp(world.fixed_bytes))
     for host in range(world.hosts):

@@ -49,7 +49,7 @@ _PASS_BYTES: Final = PASS.itemsize
 
 @compiled
 def after_worker(world: Record, host: Integer, owner: Integer, sent: Integer) -> Integer:
-    """Pack a worker after a call of its core, and put what it sent into flight."""
+    """Pack a worker after a call of its core, and put its packets into flight."""
     changed = pack(world, host, owner)
     core = core_of(world, owner)
     entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
@@ -104,7 +104,7 @@ def _relabel(world: Record, place: Integer, label: Integer) -> Integer:
     for _ in range(copies):
         add_entry(world, changed | 1)
     if label < (entry >> w.LABEL_SHIFT & 15):
-        # It has moved before this place, or into an entry there.
+        # The packet has moved before this place, or into an entry there.
         return place + (world.entry_count - before)
     return place
 
@@ -165,7 +165,7 @@ def _anyone_disagrees(world: Record, owner: Integer) -> bool:
 def _check_targets(
     world: Record, owner: Integer, accepted: Integer, number: Integer, index: Integer
 ) -> Integer:
-    """Compare what the core has written with what it should have: one block of one round, if it accepted a RESULT."""
+    """Compare the core's output with the expected one: one block of one round, if it accepted a RESULT."""
     words = carray(pointer(world.targets), (world.owners, world.words), np.uint32)
     expected = carray(pointer(world.expected), (world.owners, world.words), np.uint32)
     good = carray(pointer(world.acceptable), (world.owners, world.rounds), np.uint8)

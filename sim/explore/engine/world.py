@@ -6,8 +6,8 @@ packets in flight: sorted entries of 32 bits, number of the packet << 12 | label
 Ports have the same number at both ends. Host h is on port h of its switch. Switch s > 0 of a tree is on port hosts + s
 of its parent, and its parent on its own port hosts + s. Switch 0 is the root.
 
-A label stands for the number of a PROBE. What the worker core asks of a number is only whether it is the PROBE's, and
-whether the PROBE was sent before or after each chunk's last transmission. So all PROBEs of a worker between the same two
+A label stands for the number of a PROBE. The worker core asks only whether a number is the PROBE's, and whether the PROBE was
+sent before or after each chunk's last transmission. So all PROBEs of a worker between the same two
 of these transmissions are one to it. Label n: sent after the n-th of them, in order. `DEAD`: before all of them.
 """
 
@@ -54,7 +54,7 @@ MAX_ENTRIES: Final = 4096
 MAX_PACKETS: Final = 1 << 16
 TX_ROWS: Final = 64
 ELEMENTS: Final = 2  # Elements of a block; the lanes beyond carry 0.
-BEFORE: Final = 0x5EA15EA1  # What stands in a target before a result is written to it.
+BEFORE: Final = 0x5EA15EA1  # Content of a target before a result is written to it.
 
 ORDINARY, CALL, MEMBERS = range(3)
 """Kinds of rounds: of all workers; a roll call; the reduction of the arrays of its members."""
@@ -84,7 +84,7 @@ _FIELDS: Final = (
     # The tree, an element a switch: its parent, the hosts below it as bits and the first of them, the versions of its tables
     # in which the old epoch is gone and the new one complete. And the switch of each host.
     *("switches", "one_switch_bytes", "parents", "below", "first_below", "emptied", "complete", "leaf_of"),
-    # What may happen.
+    # Events that may happen.
     *(
         "copies",
         "batches",
@@ -110,7 +110,7 @@ _FIELDS: Final = (
         "exponents",
         "targets",
     ),
-    # Of a job with a quorum: it, the kinds of the rounds, where each round takes its elements from, the sums of members.
+    # Job with a quorum: the quorum, the kinds of the rounds, the source of each round's elements, the sums of members.
     *("quorum", "kinds", "sources"),
     *("expected", "acceptable", "tokens", "headers", "tx_rows", "tx", "tx_lengths", "rx", "rx_length"),
     # The switch.
