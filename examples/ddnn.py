@@ -89,7 +89,7 @@ def run(rank: int, size: int, world: Any, lower: Any, steps: int, seed: int = 0)
 
 
 class Node:
-    """A rank: its section of the network, and what it sends to its neighbours."""
+    """A rank: its section of the network, and its messages to the neighbours."""
 
     def __init__(self, rank: int, size: int, world: Any, lower: Any, seed: int) -> None:
         self.rank, self.devices = rank, size - FIRST_DEVICE
@@ -175,7 +175,7 @@ class Node:
         unsure = (entropy(scores) > threshold).nonzero()[:, 0]
         predicted, at = scores.argmax(1), torch.zeros(count, dtype=torch.int64)
         if len(unsure):
-            # Only what no device is sure of travels.
+            # Only samples of which no device is sure travel.
             whole = self._features_of_all(None if features is None else features[unsure], len(unsure))
         if self.rank != EDGE:
             return found

@@ -1,4 +1,4 @@
-"""What the examples share: training over any backend, its losses, its time, and the same training in one process.
+"""Common code of the examples: training over any backend, its losses, its time, and the same training in one process.
 
 torchrun --nproc-per-node 4 examples/digits_cnn.py --backend netsum
 torchrun --nproc-per-node 4 examples/digits_cnn.py --backend gloo
@@ -61,7 +61,7 @@ class Task:
     # (step, worker, workers) to the inputs and targets of that worker, each with as many rows as any other worker's.
     batch: Callable[[int, int, int], tuple[Tensor, Tensor]]
     loss: Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) to their mean loss.
-    # The model's share of right answers on what it was not trained on.
+    # The model's share of right answers on samples that it was not trained on.
     accuracy: Callable[[nn.Module], float]
     rate: float
     steps: int
@@ -73,23 +73,23 @@ class Task:
 
 @dataclass
 class Report:
-    """What came out of a run."""
+    """Results of a run."""
 
     # backend, workers: "netsum", "gloo" or "single", and by how many processes, or for how many processes' batches.
     backend: str
     workers: int
-    # Of each step, the mean over all workers' batches, before the step.
+    # Loss of each step, the mean over all workers' batches, before the step.
     losses: list[float] = field(default_factory=list)
     accuracy: float = 0.0  # After the last step.
     step_ms: float = 0.0  # Median time of a step.
     # Median time of a step that communicates nothing: forward, backward, optimizer, in all processes at once. The rest of
     # `step_ms` is communication that was not hidden behind computing.
     compute_ms: float = 0.0
-    # gradient_bytes, sent_bytes: size of the gradients, and what each worker sent of them a step, headers and
-    # retransmissions included; None where the backend does not count.
+    # gradient_bytes, sent_bytes: size of the gradients, and the bytes that each worker sent of them a step, headers
+    # and retransmissions included; None where the backend does not count.
     gradient_bytes: int = 0
     sent_bytes: float | None = None
-    digests: list[str] = field(default_factory=list)  # Of the parameters, one of each worker.
+    digests: list[str] = field(default_factory=list)  # Digests of the parameters, one of each worker.
     # deviation, rounding: with --check: the largest difference of a loss from one process's, and what that is between runs
     # in one process that take the rows of a batch, and so add, in different orders; at least the distance of two float32
     # losses.

@@ -5,7 +5,7 @@ torchrun --nproc-per-node 2 examples/incremental.py --backend gloo
 
 Handwritten digits are enlarged to 32 by 32 pixels, with noise. The network has convolutions and means over parts of the image, so
 that it takes images of any size. It begins with one block on 8 by 8 pixels. A new block adds nothing at first (its last layer is
-zero), so that growing does not change what the network computes.
+zero), so that growing does not change the network's output.
 
 T. Chen, I. Goodfellow, J. Shlens, "Net2Net: Accelerating Learning via Knowledge Transfer", ICLR 2016, arXiv:1511.05641 (growing
 without changing the function); R. Istrate et al., "Incremental Training of Deep Convolutional Neural Networks", 2018,

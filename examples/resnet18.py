@@ -35,7 +35,7 @@ class Block(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the sum of both, without what is negative."""
+        """Return the sum of both, with negative values set to zero."""
         return torch.relu(self.way(images) + self.shortcut(images))
 
 

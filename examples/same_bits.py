@@ -25,9 +25,9 @@ HOW = ("exact", "netsum", "gloo")  # Exact sums, plain sums on the switch, Gloo.
 
 @dataclass
 class Run:
-    """What a training leaves."""
+    """Results of a training."""
 
-    state: dict[str, Any]  # Of the model and the optimizer, to go on from.
+    state: dict[str, Any]  # State of the model and the optimizer, to resume from.
     gradients: list[Tensor] = field(default_factory=list)  # After each step's all-reduce, flat.
 
     @property

@@ -55,7 +55,7 @@ def digest(files: list[Path]) -> str:
 
 
 def source_digest() -> str:
-    """Hash what the build depends on."""
+    """Hash the sources of the build."""
     return digest([*(P4 / "shared").glob("*.p4"), *(P4 / "v1model").glob("*.p4")])
 
 
@@ -181,7 +181,7 @@ def check_rebuild() -> None:
 
 
 def main() -> int:
-    """Build, or check what was built."""
+    """Build, or check the build."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare p4/build's stamp with the sources")
     parser.add_argument("--rebuild", action="store_true", help="compile again and compare the bytes")

@@ -1,8 +1,8 @@
-"""Compile the P4 program for Tofino, and say from the compiler's reports what it takes of the chip.
+"""Compile the P4 program for Tofino, and report the resources of the chip that it takes.
 
 ``python p4/tofino.py`` compiles for each chip and lane count. It writes the compiler's output (binaries, P4Info, BF-Runtime
 description, reports) in ``--out``, the tables in docs/tofino-reference.md, and the hashes of the sources and of each P4Info in
-p4/build/tofino_stamp.json. ``--report`` writes the tables of what is there. ``--check`` compares the stamp with the sources
+p4/build/tofino_stamp.json. ``--report`` writes the tables of an earlier output. ``--check`` compares the stamp with the sources
 (no compiler needed).
 """
 
@@ -46,7 +46,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """What its files are called."""
+        """Name of its files."""
         return f"netsum_{self.target}_{'tree_' if self.tree else ''}{self.lanes}"
 
     @property
@@ -58,7 +58,7 @@ class Variant:
 
 
 def variants() -> list[Variant]:
-    """List what is compiled."""
+    """List the variants to compile."""
     return [
         *(Variant(target, lanes) for target in ARCHITECTURES for lanes in lane_counts(target)),
         *recirculating(),
@@ -101,7 +101,7 @@ def p4info_hash(variant: Variant, folder: Path | None = None) -> str:
 
 
 def source_digest() -> str:
-    """Hash what the programs depend on."""
+    """Hash the sources of the programs."""
     return digest([*(P4 / "shared").glob("*.p4"), *(P4 / "tna").glob("*.p4")])
 
 
@@ -238,7 +238,7 @@ def check_stamp() -> None:
 
 
 def main() -> int:
-    """Compile, or check what was compiled."""
+    """Compile, or check the stamp."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--check",

@@ -1,4 +1,4 @@
-"""What a program compiled for Tofino takes of the chip, read from what the compiler wrote beside it."""
+"""Resources of the chip that a program compiled for Tofino takes, read from the compiler's reports."""
 
 import json
 import re
@@ -21,7 +21,7 @@ SECTIONS = {
 }
 # Containers that tables and actions reach; the others (tagalong, dark) only carry things along.
 CONTAINERS = ("normal", "mocha")
-# What p4c 1.2.5 made of p4lang/p4app-switchML, after three pragmas for containers were put in: 64 elements, read half in a
+# p4lang/p4app-switchML as compiled by p4c 1.2.5, with three pragmas for containers: 64 elements, read half in a
 # pass and half in a second one.
 SWITCHML = "| tofino | SwitchML | 12 of 12 (100 %) | 38 of 48 (79 %) | 46 % | 63 % | 40 % | | | 83 % |"
 
@@ -44,7 +44,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Report:
-    """What one compiled program takes."""
+    """Resources of one compiled program."""
 
     stages: Usage
     sections: dict[str, Usage]
@@ -84,7 +84,7 @@ def parser_matches(text: str) -> int:
 
 
 def available(part: dict[str, Any]) -> int:
-    """Multiply what a section says there is: rows and columns, ALUs, bits and functions, or a size."""
+    """Multiply the dimensions in a section: rows and columns, ALUs, bits and functions, or a size."""
     if "size" in part:
         return int(part["size"])
     product = 1
@@ -120,7 +120,7 @@ def read_json(folder: Path, name: str) -> Any:
 
 
 def report(folder: Path) -> Report:
-    """Read what a compiled program takes. Of stages that it leaves alone, the compiler reports nothing."""
+    """Read the resources of a compiled program. The compiler reports nothing about stages that it does not use."""
     resources = read_json(folder, "resources.json")["resources"]
     stages, there_are = resources["mau"]["mau_stages"], resources["mau"]["nStages"]
     sections = {}

@@ -1,4 +1,4 @@
-"""What is requested for a job: one value from the caller to the messages of the job API, and from those to the job's record."""
+"""Requests for a job: one value from the caller to the messages of the job API, and from those to the job's record."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ class JobRequest:
     slots
         A power of two, `BandwidthDelay` or `Share`; None: the controller's default.
     if_full
-        What to do if too few are free.
+        Action if too few slots are free.
     queue_s
         With "queue", how long it may wait, in seconds; 0: as long as it takes.
     switch
-        On which switch to add; empty: the controller chooses.
+        The switch that adds; empty: the controller chooses.
     join_token
-        What its workers must have; empty: nothing.
+        Secret that its workers must have; empty: none.
     weight
         Among jobs that share slots by weight; 0 stands for 1.
     quorum
@@ -66,13 +66,13 @@ class JobRequest:
 
 
 _PLAIN_FIELDS = ("world_size", "queue_s", "switch", "join_token", "weight", "quorum")
-"""What both messages have, with the same meaning as in `JobRequest`."""
+"""Fields of both messages, with the same meaning as in `JobRequest`."""
 
 
 def read_job_request(
     message: jobs_pb2.CreateJobRequest | jobs_pb2.JoinRequest, slots: Slots | None, if_full: IfFull
 ) -> JobRequest:
-    """Return what a message requests, given its slots and what to do without them."""
+    """Return the request of a message, given its slots and the action without them."""
     plain: dict[str, Any] = {field: getattr(message, field) for field in _PLAIN_FIELDS}
     if isinstance(message, jobs_pb2.CreateJobRequest):
         plain |= {"name": message.name, "idle_s": message.idle_s, "on_host": message.on_host}

@@ -27,7 +27,7 @@ class Share:
 Slots = int | BandwidthDelay | Share  # A number must be a power of two.
 
 IfFull = Literal["refuse", "queue", "take less"]
-"""What to do if that many are not free: say so, wait, or take the largest power of two that is."""
+"""Action if that many slots are not free: refuse, wait, or take the largest free power of two."""
 
 IF_FULL: Final[dict[IfFull, jobs_pb2.IfFull]] = {
     "refuse": jobs_pb2.REFUSE,

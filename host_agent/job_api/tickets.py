@@ -17,7 +17,7 @@ _PLAIN_FIELDS: Final = [
     "quorum",
     "cuts_copies",
 ]
-"""What an admission and its ticket both have."""
+"""Fields of both an admission and its ticket."""
 
 
 def ticket_of(admission: Admission) -> AdmissionTicket:

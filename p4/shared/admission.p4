@@ -7,7 +7,7 @@ control WorkerAdmission(in headers_t hdr, inout metadata_t meta) {
     ENTRY_COUNTER(admitted)
 
     // Pool indices are counted here, not slots, and saturate: a pipeline has index and room in the stage of the lookup, and
-    // no entry, whatever the controller wrote, makes an index come round again.
+    // no entry, not even a wrong one, makes an index wrap.
     action admit(worker_bitmap_t worker_bit, worker_bitmap_t full_mask, bit<8> num_workers, bit<32> epoch,
                  bit<16> pool_base, bit<16> pool_indices, mcast_group_t mcast_group) {
         meta.admission.worker_bit = worker_bit;

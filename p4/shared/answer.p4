@@ -17,7 +17,7 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
                 set_kind(KIND_STATUS, FLAG_MISMATCH, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
 #ifdef QUORUM_WITHOUT_LANES
             } else if (hdr.netsum.kind == KIND_CONTRIBUTE) {
-                // Of a slot that a quorum completes: it says whose contributions it has.
+                // The slot of a quorum: the answer names its contributors.
                 set_kind(KIND_RESULT, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
 #endif
             } else {

@@ -4,7 +4,7 @@
 control ChecksumAfterDecrease(inout bit<16> checksum)(bit<16> decrease) {
     bit<16> sum = 0;
 
-    // In an action, so that it is worked out before the comparison: a pipeline compares with constants only what it has.
+    // In an action, so that it is computed before the comparison: a pipeline compares only computed values with constants.
     @hidden action add() {
         sum = checksum |+| decrease;
     }

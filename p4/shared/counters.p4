@@ -1,4 +1,4 @@
-// What became of the packets for the netsum port, per job. Job 0 counts what names no job.
+// Outcomes of the packets for the netsum port, per job. Job 0 counts packets that name no job.
 
 const bit<32> JOB_COUNTERS = 256;
 

@@ -1,4 +1,4 @@
-// Packet formats, and what the program knows of a packet beside its headers.
+// Packet formats, and the metadata of a packet.
 
 header ethernet_h {
     mac_t dst;
@@ -72,7 +72,7 @@ struct headers_t {
     lanes_h lanes;
 }
 
-// What admission knows of a worker.
+// A worker's admission.
 struct admission_t {
     worker_bitmap_t worker_bit;
     worker_bitmap_t full_mask;
@@ -85,11 +85,11 @@ struct admission_t {
 }
 
 struct metadata_t {
-    // What the architecture says of the packet.
+    // From the architecture.
     port_t ingress_port;
     bool ipv4_checksum_wrong; // looked at only without IPv4 options
 
-    // What the parser says of it.
+    // From the parser.
     ipv4_address_t asked_address; // the IPv4 destination, or what ARP asks for; else 0
     bool is_request; // for ARP or an echo: one the switch would answer at its own address
     bool well_formed; // a CONTRIBUTE or PROBE as the protocol wants them, lengths included

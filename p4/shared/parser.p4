@@ -1,10 +1,10 @@
-// Ethernet and what the program looks into: ARP, ICMP, and the protocol on its UDP port.
+// Ethernet, ARP, ICMP, and the protocol on the program's UDP port.
 //
-// What cannot be parsed is no error: the headers that were found stand, the rest is payload, and forwarding puts both
-// together again. So a packet for another program leaves byte for byte as it came, whatever is in it.
+// Unparseable packets are forwarded: extracted headers are kept, the rest is payload. So a packet for another program leaves
+// byte for byte as it came.
 //
-// What the switch must know of a packet before it can do anything is found out here, where it costs a pipeline no stage: what
-// address it is about, and whether it is one of the few requests that are answered. The metadata comes in as zeros.
+// Facts that the switch needs first are found here, where they cost a pipeline no stage: the address that a packet asks for, and
+// whether it is one of the few requests that are answered. The metadata comes in as zeros.
 
 parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, in port_t ingress_port) {
     IPV4_CHECKSUM_UNIT
@@ -135,7 +135,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
     }
 
 #if TREE
-    // Of a parent, which may say a level or a mismatch.
+    // A parent's STATUS may carry a level or a mismatch.
     state check_with_status {
         transition select(hdr.netsum.kind, hdr.netsum.flags) {
             (KIND_STATUS, 0 &&& FLAG_LANES): parse_status;

@@ -40,7 +40,7 @@ control QuorumCounters(in headers_t hdr, in metadata_t meta) {
 
     apply {
         if (meta.outcome == OUTCOME_LATE) {
-            late.count((job_index_t) hdr.netsum.job_id); // It was admitted, so there is a place for it.
+            late.count((job_index_t) hdr.netsum.job_id); // The packet was admitted, so there is a counter for its job.
         }
     }
 }

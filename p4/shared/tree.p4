@@ -5,12 +5,12 @@ const outcome_t OUTCOME_DUPLICATE_PASSED_UP = 11; // added before, and the paren
 const outcome_t OUTCOME_RESULT_TAKEN = 12; // the parent's RESULT is in the slot now
 const outcome_t OUTCOME_STATUS_PASSED_DOWN = 13;
 
-// Of an answer: to the one worker of the group that is named in the header.
+// For an answer: to the one worker of the group that is named in the header.
 const send_t SEND_TO_ONE_OF_GROUP = SEND_TO_OTHERS;
 
-// What the slot's register of marks holds.
+// Bits of the slot's register of marks.
 const bit<8> MARK_LANES = 1; // a contribution had lanes
-const bit<8> MARK_FINAL = 2; // what it holds is the parent's RESULT
+const bit<8> MARK_FINAL = 2; // the slot holds the parent's RESULT
 
 struct parent_t {
     bool present;
@@ -100,7 +100,7 @@ control TreeCounters(in headers_t hdr, in metadata_t meta, in bool goes_up) {
     JOB_COUNTER(statuses_passed_down)
 
     apply {
-        job_index_t job = (job_index_t) hdr.netsum.job_id; // It was admitted, so the counters have a place for it.
+        job_index_t job = (job_index_t) hdr.netsum.job_id; // The packet was admitted, so there are counters for its job.
         // No `else`, as in counters.p4.
         if (goes_up && meta.outcome == OUTCOME_ADDED) {
             passed_up.count(job);

@@ -22,7 +22,7 @@ const bit<16> ARP_REPLY = 2;
 const bit<8> ICMP_ECHO_REPLY = 0;
 const bit<8> ICMP_ECHO_REQUEST = 8;
 
-// What became of a packet for the switch's netsum port. Decided once, counted once.
+// Outcome of a packet for the switch's netsum port. Decided once, counted once.
 typedef bit<4> outcome_t;
 const outcome_t OUTCOME_NONE = 0; // it was not one
 const outcome_t OUTCOME_MALFORMED = 1;
@@ -39,7 +39,7 @@ const outcome_t OUTCOME_DUPLICATE_ANSWERED = 10; // added before, the slot is fu
 // In place of a slot's collective: its workers disagree. No packet asks for this one, so the next packet disagrees too.
 const bit<32> COLLECTIVE_DISPUTED = 0xFFFFFFFF;
 
-// What happens to all lanes of a packet.
+// Operation on all lanes of a packet.
 typedef bit<3> lane_step_t;
 const lane_step_t LANE_STEP_NONE = 0;
 const lane_step_t LANE_STEP_WRITE = 1; // slot := packet

@@ -1,4 +1,4 @@
-// What a packet takes along from ingress to egress, and the headers of all packets in the order in which they leave.
+// Metadata that a packet takes from ingress to egress, and the headers of all packets in the order in which they leave.
 
 // How a packet leaves ingress, for egress to know.
 const bit<8> LEAVING_AS_IT_IS = 0;
@@ -25,7 +25,7 @@ struct egress_metadata_t {
     bool without_lanes; // the parser has left them out
 }
 
-// Of an answer, what egress changes.
+// For an answer: the fields that egress changes.
 parser AnswerParser(packet_in packet, inout headers_t hdr) {
     state start {
         packet.extract(hdr.ethernet);

@@ -1,4 +1,4 @@
-// The exponent of a slot. The packet leaves with what its slot holds; a PROBE keeps its own, which is its number.
+// The exponent of a slot. The packet leaves with its slot's exponent; a PROBE keeps its own, which is its number.
 
 control SlotExponent(inout netsum_h netsum, in pool_index_t index, in finding_t found) {
     Register<bit<16>, pool_index_t>(CELLS, 0) slot_exponent;

@@ -8,8 +8,8 @@ const bit<32> SEED_KEEP = 0; // leave the slot as it is
 const bit<32> SEED_PACKET = 1; // slot := packet
 const bit<32> SEED_LOWEST = 0x80000000; // slot := this smallest number, which is neutral to MAX
 
-// In place of a worker's id: no worker's contribution, but the RESULT of the parent. The ALU of slot_marks compares bytes with their
-// sign, and p4c gives it the constant without: the upper bit must be clear.
+// In place of a worker's id: no worker's contribution, but the RESULT of the parent. The ALU of slot_marks compares bytes with
+// their sign, and p4c gives it the constant without: the upper bit must be clear.
 const bit<8> FROM_PARENT = 0x7F;
 
 #define LANE_AGAIN(worker) (1, 0, 1, _, worker, 1 << worker &&& 1 << worker): write_or_read();
@@ -80,7 +80,7 @@ control Lane(inout int<32> lane, in bit<4> op, in bit<8> worker, in pool_index_t
             // The parent's, if the slot took it; the seed says that it is written.
             (_, _, _, _, FROM_PARENT, 0): NoAction();
             (_, _, _, _, FROM_PARENT, _): write_or_read();
-            // The first contribution to a tag: the seed says what is written.
+            // The first contribution to a tag: the seed is written.
             (1, 1, _, _, _, _): write_or_read();
             // No lanes, or added before: the seed is 0, so the slot is read.
             (1, 0, 0, _, _, _): write_or_read();

@@ -11,7 +11,7 @@ control Lanes(inout lanes_h lanes, in bit<4> op, in bit<8> worker, in pool_index
         found.seed = (int<32>) seed;
     }
 
-    // What the lanes write for the first contribution to a tag, or for the parent's RESULT.
+    // Values that the lanes write for the first contribution to a tag, or for the parent's RESULT.
     table lane_seed {
         key = {
             worker: ternary @name("worker");

@@ -7,7 +7,7 @@ const bit<8> MISSING_UNIT = 4;
 const bit<8> MISSING_NONE = MISSING_UNIT;
 const bit<8> MISSING_ONE = 2 * MISSING_UNIT;
 
-// `mark` is what the packet brings; of the first contribution to a quorum's slot, the quorum.
+// `mark`: the packet's bits; for the first contribution to a quorum's slot, the quorum.
 control SlotMarks(in netsum_h netsum, in pool_index_t index, in bit<8> worker, in bit<8> mark, inout finding_t found) {
     Register<bit<8>, pool_index_t>(CELLS, 0) slot_marks;
 
@@ -32,7 +32,7 @@ control SlotMarks(in netsum_h netsum, in pool_index_t index, in bit<8> worker, i
             now = held;
         }
     };
-    // Puts out what was missing before this contribution.
+    // Puts out the number of missing contributions before this one.
     RegisterAction<bit<8>, pool_index_t, bit<8>>(slot_marks) one_less_missing = {
         void apply(inout bit<8> held, out bit<8> now) {
             now = held;
@@ -74,7 +74,7 @@ control SlotMarks(in netsum_h netsum, in pool_index_t index, in bit<8> worker, i
         const default_action = NoAction();
         const entries = {
             (KIND_PROBE, _, 1, _, _, _): read_marks();
-            // Of a RESULT, `mine` says whether the slot took it.
+            // For a RESULT, `mine` says whether the slot took it.
             (KIND_RESULT, _, 1, _, _, 0): read_marks();
             (KIND_RESULT, _, 1, _, _, _): take_marks();
             (_, OF_QUORUM, _, 1, 0, 0): count_down();

@@ -70,7 +70,7 @@ control SlotMembers(in netsum_h netsum, in pool_index_t index, in worker_bitmap_
         }
     }
 
-    // It compares the collective for itself: a contribution to something else must leave the bitmap as it is, in this access.
+    // This access compares the collective, too: a contribution to something else must leave the bitmap as it is, in this access.
     Register<seen_t, pool_index_t>(CELLS, {0, 0}) slot_seen;
 
     RegisterAction<seen_t, pool_index_t, worker_bitmap_t>(slot_seen) first_seen = {

@@ -47,7 +47,7 @@
 
 #include "target.p4"
 
-// What a register puts out, or is compared with, is not to be cut into pieces: the compiler does not always put those
+// The output and the operand of a register must not be cut into pieces: the compiler does not always put those
 // together again.
 @pa_container_size("ingress", "reduction_slot_found.collective", 32)
 @pa_container_size("ingress", "reduction_slot_found.before", 32)
@@ -71,7 +71,7 @@ control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
     apply {
         job_t job = NO_JOB;
         worker_bitmap_t header_back = 0; // of a RESULT to a group: whose copies are the header alone
-        // These wait for nothing but the parser, so they share the first stage.
+        // The following tables need only the parser's output, so they share the first stage.
         arrive.apply(hdr.frame, meta, from_parser);
         switch_address.apply(meta);
         if (hdr.frame.netsum.isValid()) {

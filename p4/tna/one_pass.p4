@@ -29,7 +29,7 @@ control LeavingDeparser(packet_out packet, in target_headers_t hdr) {
 // Replicas are numbered worker_id + 1.
 #define HEADER_ALONE(id, bit) (id, 1 << bit &&& 1 << bit): parse_header_alone;
 
-// In egress, a copy of a RESULT with lanes: without them for whom needs the header alone. What the parser skips does not leave.
+// Egress parser of a RESULT's copies: it skips the lanes for a worker that needs the header alone; skipped bytes do not leave.
 parser CopyParser(packet_in packet, inout headers_t hdr, in worker_bitmap_t header_back, in bit<16> replica,
                   inout egress_metadata_t meta) {
     AnswerParser() answer;

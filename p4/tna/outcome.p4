@@ -1,6 +1,6 @@
-// What became of the packet: the first row that fits. Which headers an answer has is decided with it.
+// Outcome of the packet: the first row that fits. It also decides the headers of an answer.
 
-// `rightful`: the packet is from a worker what a worker sends, or from the parent what the parent sends.
+// `rightful`: the packet's kind is one that its sender, a worker or the parent, may send.
 control Outcome(inout headers_t hdr, inout metadata_t meta, in bool rightful, in bit<1> reached, in job_t job,
                 in finding_t found, inout bool goes_up) {
     action drop_after(outcome_t outcome) {
@@ -71,7 +71,7 @@ control Outcome(inout headers_t hdr, inout metadata_t meta, in bool rightful, in
             (true, true, 0, _, _, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_OUT_OF_RANGE);
             (true, true, 1, KIND_STATUS, _, _, _, _, _, _, _, _, _, _, _): answer_status(OUTCOME_STATUS_PASSED_DOWN);
             (true, true, 1, _, _, _, _, _, _, _, _, _, _, OF_QUORUM, 0): drop_after(OUTCOME_NOT_ADMITTED);
-            // Of a RESULT `mine` says whether the slot took it.
+            // For a RESULT, `mine` says whether the slot took it.
             (true, true, 1, KIND_RESULT, _, _, 1, _, _, MARK_FINAL &&& MARK_FINAL, 0, _, _, _, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
             (true, true, 1, KIND_RESULT, _, _, _, _, _, _, 0, _, _, _, _): drop_after(OUTCOME_STALE);
             (true, true, 1, KIND_RESULT, _, _, _, _, _, _, _, 0, _, _, _): answer_result_without_lanes(OUTCOME_RESULT_TAKEN);
@@ -83,7 +83,7 @@ control Outcome(inout headers_t hdr, inout metadata_t meta, in bool rightful, in
             (true, true, 1, KIND_PROBE, _, _, _, _, _, _, _, _, _, _, _): answer_status(OUTCOME_PROBED);
             (true, true, 1, _, 0, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_STALE);
             (true, true, 1, _, 1, _, _, 0, _, _, _, _, _, _, _): answer_status(OUTCOME_MISMATCH);
-            // A quorum's, also in a tree this switch's alone: the marks count what was missing. Its RESULT has the header of a STATUS.
+            // A quorum's, also in a tree this switch's alone: marks count the missing ones. Its RESULT has the header of a STATUS.
             (true, true, 1, _, 1, 1, _, 1, _, MISSING_NONE, _, _, _, OF_QUORUM, _): answer_status(OUTCOME_COMPLETED);
             (true, true, 1, _, 1, 1, _, 1, _, _, _, _, _, OF_QUORUM, _): drop_after(OUTCOME_ADDED);
             (true, true, 1, _, 1, 0, _, 1, _, MISSING_NONE, 0, _, _, OF_QUORUM, _): answer_status(OUTCOME_LATE);
@@ -98,7 +98,7 @@ control Outcome(inout headers_t hdr, inout metadata_t meta, in bool rightful, in
             (true, true, 1, _, 1, _, _, 1, 1, _, 0, _, true, _, _): send_up(OUTCOME_ADDED);
             (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_LANES, 0, _, _, _, _): answer_result_without_lanes(OUTCOME_COMPLETED);
             (true, true, 1, _, 1, _, _, 1, 1, _, 0, _, _, _, _): answer_result(OUTCOME_COMPLETED);
-            // Full before, and the parent has not answered. What a slot without lanes holds is neutral.
+            // Full before, and the parent has not answered. The contents of a slot without lanes are neutral.
             (true, true, 1, _, 1, _, _, 1, 1, 0, 1, 0, true, _, _): send_up_without_lanes(OUTCOME_DUPLICATE_PASSED_UP);
             (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_FINAL, 1, _, true, _, _): send_up(OUTCOME_DUPLICATE_PASSED_UP);
             (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_FINAL, _, _, true, _, _): drop_after(OUTCOME_DUPLICATE_DROPPED);

@@ -1,12 +1,12 @@
 // More lanes than one pass has room for (-D PASSES=2 and more): the packet goes through ingress again, once for each
 // group of lanes, and each pass is the protocol of one pass over cells of its own.
 //
-// A slot has a cell for each pass: tag, collective, bitmap, exponent, has_lanes and lanes. A CONTRIBUTE adds its first group
-// in the first pass and leaves it behind, its second in the second, and so on. What is lost between two passes leaves the
-// worker's bit clear in the later cells, and its retransmission adds there and is a duplicate before. Who completes the
-// last cell completes all, for each worker's packets come to the cells in their order; it then goes through the passes in
-// reverse, as a contribution without lanes that is a duplicate, and takes each group with it: its own tag, collective and bitmap
-// are compared in each cell, so it cannot take along the lanes of another chunk.
+// A slot has a cell for each pass: tag, collective, bitmap, exponent, has_lanes and lanes. A CONTRIBUTE adds its first group in
+// the first pass and leaves it behind, its second in the second, and so on. A packet that is lost between two passes leaves the
+// worker's bit clear in the later cells, and its retransmission adds there and is a duplicate before. Who completes the last
+// cell completes all, for each worker's packets come to the cells in their order; it then goes through the passes in reverse,
+// as a contribution without lanes that is a duplicate, and takes each group with it: its own tag, collective and bitmap are
+// compared in each cell, so it cannot take along the lanes of another chunk.
 
 // In front of a packet between two passes. Only the port for that has such packets, and no cable goes there.
 header pass_h {
@@ -38,7 +38,7 @@ parser ArrivingParser(packet_in packet, out target_headers_t hdr, inout metadata
         }
     }
 
-    // What the first pass found in order.
+    // Findings of the first pass.
     state parse_pass {
         packet.extract(hdr.pass);
         meta.ingress_port = hdr.pass.ingress_port;
@@ -88,7 +88,7 @@ parser CopyParser(packet_in packet, inout headers_t hdr, in worker_bitmap_t head
     }
 }
 
-// Where a packet goes after a pass.
+// The packet's way after a pass.
 control NextPass(inout pass_h pass, inout headers_t hdr, inout metadata_t meta) {
     action again() {
         pass.setValid();
@@ -157,7 +157,7 @@ control NextPass(inout pass_h pass, inout headers_t hdr, inout metadata_t meta) 
         }
         const default_action = NoAction();
         const entries = {
-            // The first: all that was taken, or asks, goes on; what was not ends here.
+            // The first: accepted packets and PROBEs go on; all others end here.
             (false, _, _, OUTCOME_ADDED, _): add_in_second();
             (false, _, _, OUTCOME_COMPLETED, _): add_in_second();
             (false, _, _, OUTCOME_DUPLICATE_DROPPED, _): add_in_second();
@@ -199,7 +199,7 @@ control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t jo
 
     apply {
         slot.apply(hdr.frame, meta, job, hdr.pass.isValid(), header_back);
-        // What a quorum completes has no lanes, so its first pass is its last.
+        // The slot of a quorum has no lanes, so its first pass is its last.
         if (hdr.frame.netsum.flags & FLAG_QUORUM == 0) {
             next_pass.apply(hdr.pass, hdr.frame, meta);
         }

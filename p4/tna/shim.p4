@@ -1,4 +1,4 @@
-// What p4/shared calls by names that both targets have, as TNA has it.
+// TNA's side of the names that p4/shared uses on both targets.
 
 // The port to the switch's own CPU, over PCIe, and the one whose packets come in again: -D replaces them. 320 is of a Tofino
 // with four pipes (192 on one with two), and the second is of pipe 0.
@@ -33,7 +33,7 @@ typedef bit<8> job_index_t;
 #define TREE 0
 #endif
 
-// What a quorum completes has no lanes: its RESULT has the header of a STATUS, which says whose contributions it has.
+// The slot of a quorum has no lanes: its RESULT has the header of a STATUS, which names the contributors.
 #define QUORUM_WITHOUT_LANES
 
 // The way that a PROBE has come, with one child more: wired, for a shift would need the fields in certain containers.

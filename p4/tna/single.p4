@@ -21,7 +21,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in job_t job, in bool i
     finding_t found = NOTHING_FOUND;
     bit<1> reached = 0; // the packet may touch the slot
     bool goes_up = false; // never: there is no parent
-    bit<8> mark = 0; // what it brings to the slot's marks
+    bit<8> mark = 0; // the packet's bits for the slot's marks
     bit<1> names_members = 0; // the header of a STATUS is filled in already
 
     apply {
@@ -31,7 +31,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in job_t job, in bool i
         } else if (hdr.netsum.flags & FLAG_QUORUM != 0) {
             mark = job.quorum.workers << 2; // * MISSING_UNIT
         }
-        // The last comparison holds whatever the controller wrote.
+        // The last comparison guards against a wrong entry of the controller.
         if (meta.well_formed && meta.admission.admitted && (meta.admission.room != 0 || is_further_pass) &&
             (meta.admission.index & BEYOND_POOL) == 0) {
             reached = 1;
@@ -43,7 +43,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in job_t job, in bool i
         update.apply(hdr.netsum, meta.admission.index, hdr.netsum.worker_id, meta.admission.worker_bit,
                      meta.admission.full_mask, mark, found);
         outcome.apply(hdr, meta, meta.admission.admitted, reached, job, found, goes_up);
-        // What it writes into needs the header, if there is to be one.
+        // The control writes into the header, so the header must be valid.
         workers.apply(hdr, meta.admission.index, meta.admission.worker_bit, found, names_members, header_back);
         if (hdr.status.isValid() && names_members == 0) {
             name_held.apply(hdr, found);

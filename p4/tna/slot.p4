@@ -1,14 +1,14 @@
 // The slots. Per pool index: tag (epoch, chunk), collective, whose contributions, marks, exponent, lanes. Each is in a file of
-// its own, with its registers and all that is done with them. Here is their order, the same for all variants of the program.
+// its own, with its registers and their actions. Here is their order, the same for all variants of the program.
 //
 // A register is one memory in one stage, read and written in one go, by one packet after the other; and a later stage sees
-// packets in the order of an earlier one. So what a packet finds in all of its registers is what the packets before it
-// left there. Each decision is one such access, and what it puts out decides the next.
+// packets in the order of an earlier one. So a packet finds in all of its registers the values that the packets before
+// it left there. Each decision is one such access, and its output decides the next.
 //
 // A stateful ALU compares two things and puts out one word (Tofino 1): where two words are wanted, two registers hold the
 // same and do the same.
 
-// What a packet found out about its slot, as the registers put it out: a stage that worked more out of it would have to stand
+// A packet's findings about its slot: raw register output, as deriving more here would cost a stage
 // before all lanes.
 struct finding_t {
     bit<32> collective; // the packet's own
@@ -19,7 +19,7 @@ struct finding_t {
     bit<1> agrees; // the slot takes or has taken the contribution
     bit<1> asks_the_same; // a PROBE or RESULT for the slot's tag and its collective
     worker_bitmap_t before; // whose contributions the slot held; of a RESULT, all bits if the slot takes it, or none
-    int<32> seed; // SEED_*, what the lanes write
+    int<32> seed; // SEED_*, the value that the lanes write
     worker_bitmap_t mine; // this worker's bit, if it was set before
     bit<1> full; // with this contribution
     bit<8> marks; // after it; of a quorum's slot, before
@@ -27,7 +27,7 @@ struct finding_t {
 
 const finding_t NOTHING_FOUND = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
 
-// What the controller wrote of a job beside the admission of its workers. Without a tree no job has a parent.
+// A job's entries beside the admission of its workers. Without a tree no job has a parent.
 struct job_t {
     parent_t parent;
     quorum_t quorum;
@@ -35,10 +35,10 @@ struct job_t {
 
 const job_t NO_JOB = { { false, 0, 0, 0, 0 }, { 0, 0 } };
 
-// Of the flags: those of a packet for a slot that a quorum completes.
+// Match on the flags of a packet for the slot of a quorum.
 #define OF_QUORUM FLAG_QUORUM &&& FLAG_QUORUM
 
-// Of the flags: those of a worker that needs the header of the RESULT alone.
+// Match on the flags of a worker that needs the header of the RESULT alone.
 #define WANTS_HEADER FLAG_HEADER_BACK &&& FLAG_HEADER_BACK
 
 #include "tag.p4"
@@ -50,7 +50,7 @@ const job_t NO_JOB = { { false, 0, 0, 0, 0 }, { 0, 0 } };
 #include "workers.p4"
 #include "outcome.p4"
 
-// What a packet is, before any register.
+// Properties of a packet, before any register.
 control ReadContribution(in headers_t hdr, inout finding_t found) {
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) collective_hash;
 
@@ -63,7 +63,7 @@ control ReadContribution(in headers_t hdr, inout finding_t found) {
 }
 
 // Takes or looks at a slot's tag, collective and bitmap. Only for a packet that may touch the slot: all registers behind these
-// follow what is found here.
+// depend on the findings here.
 control ClaimSlot(inout headers_t hdr, in bit<32> epoch, in pool_index_t index, in worker_bitmap_t bits,
                   inout finding_t found) {
     SlotTag() tag;
@@ -102,7 +102,7 @@ control UpdateSlot(inout netsum_h netsum, in pool_index_t index, in bit<8> worke
     }
 }
 
-// Behind the header of a STATUS: what the slot held.
+// Writes the slot's former contents behind the header of a STATUS.
 control NameHeld(inout headers_t hdr, in finding_t found) {
     apply {
         if (found.newer == 1) {

@@ -1,5 +1,5 @@
-// What TNA calls by its own names, so that p4/shared need not know them: parsers and deparsers, ports, drop and
-// multicast, and what a packet takes along from ingress to egress.
+// TNA's own names, hidden from p4/shared: parsers and deparsers, ports, drop and multicast, and the metadata that a packet takes
+// from ingress to egress.
 
 parser TargetParser(packet_in packet, out target_headers_t hdr, out metadata_t meta,
                     out ingress_intrinsic_metadata_t intrinsic) {

@@ -30,7 +30,7 @@ control SlotInTree(inout headers_t hdr, inout metadata_t meta, in job_t job, ino
     bit<1> reached = 0; // the packet may touch the slot
     worker_bitmap_t bits = 0; // the worker's; of a RESULT, those of all
     bit<8> worker = 0; // whose it is
-    bit<8> mark = 0; // what it brings to the slot's marks
+    bit<8> mark = 0; // the packet's bits for the slot's marks
     bit<1> names_members = 0; // the header of a STATUS is filled in already
 
     apply {
@@ -51,7 +51,7 @@ control SlotInTree(inout headers_t hdr, inout metadata_t meta, in job_t job, ino
                 bits = meta.admission.worker_bit;
                 worker = hdr.netsum.worker_id;
             }
-            // The last comparison holds whatever the controller wrote.
+            // The last comparison guards against a wrong entry of the controller.
             if (meta.well_formed && meta.admission.admitted && meta.admission.room != 0 &&
                 (meta.admission.index & BEYOND_POOL) == 0) {
                 reached = 1;
@@ -63,7 +63,7 @@ control SlotInTree(inout headers_t hdr, inout metadata_t meta, in job_t job, ino
         lanes.apply(hdr.lanes, hdr.netsum.op, worker, meta.admission.index, found);
         update.apply(hdr.netsum, meta.admission.index, worker, bits, meta.admission.full_mask, mark, found);
         outcome.apply(hdr, meta, rightful, reached, job, found, goes_up);
-        // What it writes into needs the header, if there is to be one.
+        // The control writes into the header, so the header must be valid.
         workers.apply(hdr, meta.admission.index, bits, found, names_members, header_back);
         // The parent's stays as it is.
         if (hdr.status.isValid() && hdr.netsum.kind != KIND_STATUS && names_members == 0) {
@@ -72,7 +72,7 @@ control SlotInTree(inout headers_t hdr, inout metadata_t meta, in job_t job, ino
     }
 }
 
-// What `Answer` does, and what only a tree needs of it: a RESULT from the parent goes to all children, its STATUS to the
+// `Answer` with additions for a tree: a RESULT from the parent goes to all children, its STATUS to the
 // child that asked (a MISMATCH to all), and a STATUS that answers a PROBE keeps the way back.
 control AnswerInTree(inout headers_t hdr, inout metadata_t meta) {
     Hash<bit<16>>(HashAlgorithm_t.IDENTITY) way_down;
@@ -171,7 +171,7 @@ control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t jo
     }
 }
 
-// In egress: which copy this is of an answer, and to whom. Of a STATUS from the parent, the child alone gets it that is named in it.
+// In egress: the copy's number and receiver. A STATUS from the parent goes to the child that it names.
 control AddressCopy(in bridge_h bridge, in bit<16> replica_id, inout headers_t hdr, inout egress_metadata_t meta,
                     inout bool wanted) {
     CopyRewrite() copy_rewrite;

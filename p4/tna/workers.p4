@@ -1,5 +1,5 @@
-// Of which workers a slot has the bits, beside slot_seen. Of a slot that a quorum completes: those whose contributions it has;
-// slot_seen has the bits of those that were late, too. Of any other: those that need the header of the RESULT alone
+// Bitmap of workers beside slot_seen. For the slot of a quorum: the contributors; slot_seen also has the bits of late workers.
+// For any other slot: the workers that need the header of the RESULT alone
 // (docs/protocol.md#results-without-lanes); their copies lose the lanes in egress, by CopyParser.
 
 control SlotWorkers(inout headers_t hdr, in pool_index_t index, in worker_bitmap_t bits, in finding_t found,

@@ -1,4 +1,4 @@
-// Results of which a worker needs the header alone: it owns no part of the chunk, or has what the chunk holds.
+// RESULTs of which a worker needs the header alone: it owns no part of the chunk, or has the chunk's contents.
 // docs/protocol.md#shards says why this is safe.
 
 // Cuts the lanes of the copies for such workers. An answer to one worker is no replica: the slot decides about its lanes.

@@ -1,4 +1,4 @@
-// What p4/shared calls by names that both targets have, as v1model has it.
+// v1model's side of the names that p4/shared uses on both targets.
 
 const port_t CPU_PORT = 510;
 

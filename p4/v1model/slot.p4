@@ -20,7 +20,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
         growth_bytes = bytes;
     }
 
-    // By how much a packet may leave larger than it came. BMv2 aborts beyond 512 bytes, over recirculation too. The embedded
+    // Limit on the growth of a packet, in bytes. BMv2 aborts beyond 512 bytes, over recirculation too. The embedded
     // engine and the kernel's switch put limits of their own into the default action.
     table packet_growth {
         actions = { limit; }
@@ -168,7 +168,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
         if (leaves) {
             meta.is_answer = is_result;
             hdr.netsum.exponent = exponent;
-            // The sender of a duplicate says itself what it needs.
+            // The sender of a duplicate says itself whether it needs lanes.
             if (marks & MARK_LANES == 0 || (needs_header && meta.outcome == OUTCOME_DUPLICATE_ANSWERED)) {
                 if (is_result) {
                     hdr.lanes.setInvalid();
@@ -180,7 +180,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
                     hdr.lanes.setValid();
                     step = LANE_STEP_READ;
                 } else {
-                    // No room for them: a STATUS says that the slot is full; the worker that needs the lanes retransmits with lanes.
+                    // No room: a STATUS says that the slot is full; the worker that needs the lanes retransmits with lanes.
                     is_status = true;
                     parent.present = false;
                 }

@@ -1,6 +1,6 @@
-// What v1model calls by its own names, so that p4/shared need not know them: ports, drop and multicast, checksums.
+// v1model's own names, hidden from p4/shared: ports, drop and multicast, checksums.
 
-// What a packet has with it besides its headers, from the parser to egress.
+// Metadata of a packet, from the parser to egress.
 struct target_metadata_t {
     metadata_t shared;
     worker_bitmap_t header_back; // of a RESULT to a group: whose copies are the header alone
@@ -33,7 +33,7 @@ control TargetDeparser(packet_out packet, in headers_t hdr) {
     }
 }
 
-// A header with options is not summed: what the program looks into has none, and the rest is forwarded as it is.
+// A header with options is not summed: packets that the program parses have none, and all others are forwarded unchanged.
 control VerifyIpv4(inout headers_t hdr, inout target_metadata_t meta) {
     apply {
         verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,

@@ -73,7 +73,7 @@ parser TreeParser(packet_in packet, out headers_t hdr, inout target_metadata_t t
     }
 }
 
-// What `Answer` does, and what only a tree needs of it: a RESULT from the parent goes to all children, its STATUS to the
+// `Answer` with additions for a tree: a RESULT from the parent goes to all children, its STATUS to the
 // child that asked (a MISMATCH to all), this switch's own "no room" to all, and a STATUS that answers a PROBE keeps the way back.
 control AnswerInTree(inout headers_t hdr, inout metadata_t meta, in quorum_t quorum) {
     Answer() answer;

@@ -24,15 +24,15 @@ GROWTH_TABLE, BMV2_GROWTH_BYTES = ".packet_growth", 512
 
 
 class ControlPlane(ABC):
-    """What a program's tables and externs hold, and the requests that read and change it.
+    """The contents of a program's tables and externs, and the requests that read and change them.
 
     Calls may come from any thread; they run one after the other.
 
-    `changes`: how often any of this process has changed, so that who has thousands of them need not ask each.
+    `changes`: how often any control plane of this process has changed, so that an owner of thousands need not ask each.
     """
 
     changes: ClassVar[int] = 0
-    growth_bytes: ClassVar[int] = 0xFFFF  # By how much packets may grow.
+    growth_bytes: ClassVar[int] = 0xFFFF  # Bytes by which packets may grow.
 
     def __init__(self, program: ir.Program, context: Context) -> None:
         self.program = program

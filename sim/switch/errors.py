@@ -1,4 +1,4 @@
-"""What the engine raises about a program or a control-plane request."""
+"""Errors of the engine about a program or a control-plane request."""
 
 from collections.abc import Sequence
 

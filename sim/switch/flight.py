@@ -71,7 +71,7 @@ class Flight:
         return self.result(copy=copy) if status == DONE else self.resume(status, copy=copy)
 
     def make_room(self, count: int, frame_bytes: int) -> None:
-        """Make room for what a batch of `count` frames, each of at most this length, is likely to need."""
+        """Make room for the likely need of a batch of `count` frames, each of at most this length."""
         if count and frame_bytes + self.room > self.row_bytes:
             self._widen(frame_bytes)
         if len(self.out_frames) < count:

@@ -3,7 +3,7 @@
 A packet's state is one block of bytes: bookkeeping, then metadata, then headers. A header is its valid byte,
 the bit length of its varbit field, then its fields, each in the smallest of 8, 16, 32, 64, 128, … bits that
 holds it (a varbit field as its raw bytes). Elements of a stack, and of a stack of unions, are evenly spaced, with
-one spare element at the end that takes what an out-of-range index writes.
+one spare element at the end for writes by an out-of-range index.
 
 The context is an array of 64-bit words: pointers and counts that Python writes and the code reads, and back.
 """
@@ -16,8 +16,8 @@ from sim.switch import ir
 # The most bytes a header may have to be kept in registers.
 _SMALL = 64
 _CACHE_LINE = 64
-# (name, bytes) in order; `home` is where a packet's state lies whole. The fields from `clone_session` to `exit` are what a
-# primitive asks the target for.
+# (name, bytes) in order; `home` is the address of a packet's whole state. The fields from `clone_session` to `exit` are requests
+# of primitives to the target.
 _INTERNAL = (
     ("packet", 8),
     ("home", 8),
@@ -67,7 +67,7 @@ CONTEXT = (
     *("groups", "sessions", "replicas"),
     *("digest_rows", "digest_capacity", "digest_count"),
     *("now_us", "random", "steps_left", "steps_limit", "passes_limit", "scratch", "needed", "log_level"),
-    # What happened, in packets.
+    # Events, in packets.
     *("dropped_ingress", "dropped_egress", "dropped_looping", "dropped_assertion", "parser_loops"),
 )
 
@@ -288,7 +288,7 @@ class Registers:
             members.setdefault(find(register.name), []).append(register)
         if lines:
             members = _alone_together(members)
-        self.places: dict[str, RegisterPlace] = {}  # Where each array is.
+        self.places: dict[str, RegisterPlace] = {}  # Place of each array.
         # (bytes from one index to the next, cells) per group; one spare cell follows the last, written by indices out of
         # range.
         self.groups: list[tuple[int, int]] = []
@@ -313,7 +313,7 @@ def _alone_together(groups: dict[str, list[ir.Register]]) -> dict[str, list[ir.R
 
 @dataclass(frozen=True)
 class TableWords:
-    """Where a table's words begin in the context: `rows`, `row_count`, `entries`, `counters`, `meters`."""
+    """Offsets of a table's words in the context: `rows`, `row_count`, `entries`, `counters`, `meters`."""
 
     first: int
 

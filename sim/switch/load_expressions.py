@@ -1,6 +1,6 @@
 """Read BMv2 JSON's "type value objects" into `ir` expressions.
 
-What is not understood is collected by name rather than raised, so that one load reports everything.
+Unsupported features are collected by name rather than raised, so that one load reports all of them.
 """
 
 from typing import Any

@@ -58,7 +58,7 @@ class Packets:
 
     @cached_property
     def addresses(self) -> tuple[int, int, int, int]:
-        """Where machine code finds the batch: address of the frames, bytes from row to row, addresses of lengths and ports."""
+        """The batch for machine code: address of the frames, bytes from row to row, addresses of lengths and ports."""
         return (
             self.frames.ctypes.data,
             self.frames.shape[1],

@@ -41,7 +41,7 @@ _CONSTANT_LAST = {
 
 
 def check_primitive(primitive: ir.Primitive) -> str | None:
-    """Return what is unsupported about a primitive call, or None."""
+    """Return the unsupported feature of a primitive call, or None."""
     expected = _ARGUMENTS.get(primitive.op)
     if expected is None:
         return f"primitive {primitive.op!r}"

@@ -1,6 +1,6 @@
 """Multicast groups and clone sessions, as arrays that machine code uses.
 
-Failures raise `EntryError` or `UnknownNameError`; the message says what is wrong.
+Failures raise `EntryError` or `UnknownNameError` with the reason.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class Replication:
         self.groups: dict[int, tuple[Replica, ...]] = {}
         # The replicas of each clone session, 0…32767, and the bytes its copies are cut to (0: not cut).
         self.sessions: dict[int, tuple[tuple[Replica, ...], int]] = {}
-        self._group_rows = np.zeros((_GROUPS, 2), np.int64)  # Of a deleted group it is 0.
+        self._group_rows = np.zeros((_GROUPS, 2), np.int64)  # The row of a deleted group is 0.
         self._session_rows = np.zeros((_SESSIONS, 4), np.int64)
         self._replicas = np.zeros((1, 2), np.uint32)
 

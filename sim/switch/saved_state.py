@@ -1,4 +1,4 @@
-"""What a switch hands out to keep: its whole state, and the digests it made."""
+"""Values that a switch hands out to keep: its whole state, and its digests."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from sim.switch import ir
 
 @dataclass(frozen=True)
 class Digest:
-    """What a packet sent to the control plane: the digest's name and its fields' values."""
+    """A digest that a packet sent to the control plane: its name and its fields' values."""
 
     name: str
     values: tuple[int, ...]

@@ -53,7 +53,7 @@ _LOOK_S = 0.2  # How often the main thread looks whether the data path still run
 
 
 def _option(meaning: str, default: Any = None, **argument: Any) -> Any:
-    """Return a field with what the command line says of it; `argument` is for argparse's `add_argument`."""
+    """Return a field with its description on the command line; `argument` is for argparse's `add_argument`."""
     return field(default=default, metadata={"help": meaning, **argument})
 
 
@@ -70,7 +70,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """What `run` needs to know: the options of the command line, and what each means."""
+    """The options of the command line, with their meanings, for `run`."""
 
     tls: TlsFiles = PLAINTEXT
     p4runtime: str = _option(

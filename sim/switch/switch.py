@@ -22,7 +22,7 @@ from sim.switch.table_layout import words
 __all__ = ["Digest", "Switch", "SwitchState"]
 
 # A packet goes round (clone, resubmit, recirculate) a bounded number of times, and causes a bounded number of steps (one pass
-# through ingress, or one replica through egress); what is beyond is dropped and counted as `dropped_looping`.
+# through ingress, or one replica through egress); packets beyond are dropped and counted as `dropped_looping`.
 PASSES_LIMIT = 256
 STEPS_LIMIT = 16384
 _identities = itertools.count()
@@ -155,7 +155,7 @@ class Switch(ControlPlane):
         return [*self._externs.arrays(), *direct]
 
     def counter_arrays(self) -> list[NDArray[np.uint64]]:
-        """Return what the program counts, (packets, bytes) in each cell; views that are valid until entries change."""
+        """Return the program's counts, (packets, bytes) in each cell; views that are valid until entries change."""
         direct = [each.counters for each in self._tables.values() if each.table.with_counters]
         return [*self._externs.counters.values(), *direct]
 

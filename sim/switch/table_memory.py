@@ -77,7 +77,7 @@ class TableMemory:
             return Ternary(value, second if second is not None else (1 << field.width) - 1)
         return Exact(value)
 
-    # What an entry matches.
+    # Match of an entry.
 
     def _value_and_mask(self, field: ir.KeyField, match: Match) -> tuple[int, int]:
         full = (1 << field.width) - 1
@@ -120,7 +120,7 @@ class TableMemory:
                 raise EntryError(f"range of key field {field.name} is empty or wider than {field.width} bits")
 
     def _identity(self, entry: TableEntry) -> object:
-        """Return what makes an entry the same as another: what it matches and, where it counts, its priority."""
+        """Return the identity of an entry: its match and, where it counts, its priority."""
         self._check_kinds(entry.key)
         matches: list[object] = []
         for field, match in zip(self.table.key, entry.key, strict=True):

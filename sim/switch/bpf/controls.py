@@ -94,7 +94,7 @@ class _BpfControl(ControlWriter):
         b.branch(self.end)
         b.position_at_end(locked)
         b.store(lock, self._lock)
-        # What the program keeps something of is its own: none of it goes on to the kernel's stack.
+        # The program owns a packet of which it keeps a part: none of it goes on to the kernel's stack.
         fn.set_internal(FLAGS, b.and_(fn.internal(FLAGS), ll.Constant(I32, ~PASS_DROPPED)))
         fn.helper("spin_lock", lock)
 

@@ -23,9 +23,9 @@ from sim.switch.layout import Context, FieldSlot, HeaderShape, WireSlot, align
 KEY_BYTES = 512
 MARK = 0x4E530000  # The first number that stands for a place in the P4 source.
 _INLINE_COPY, _INLINE_CLEAR = 128, 768  # Bytes; more are moved or cleared in a loop.
-# Flags that a stub gives: what is dropped goes to the kernel's stack; what happens is noted, not done; packets are captured.
+# Flags that a stub gives: dropped packets go to the kernel's stack; actions are noted, not done; packets are captured.
 FLAGS, PASS_DROPPED, OBSERVED, CAPTURED = "clone_fields", 1, 2, 4
-PROCESSOR = "passes"  # Where the number of the processor is.
+PROCESSOR = "passes"  # Name of the processor's number.
 _PACKET_BYTES = 1 << 14  # More than any packet's.
 LARGE_HEADER = 128  # Bytes; of larger headers, fields are undefined until the header is valid.
 # Numbers of the kernel's helpers.
@@ -147,7 +147,7 @@ class BpfFn(Fn):
         return self.b.call(ll.InlineAsm(kind, "", "=r,0", side_effect=True), [value])
 
     def barrier(self) -> None:
-        """Keep LLVM from using what it knows of memory."""
+        """Keep LLVM from using its knowledge of memory."""
         self.b.call(ll.InlineAsm(ll.FunctionType(VOID, []), "", "~{memory}", side_effect=True), [])
 
     def load_whole(self, header: Any, shape: HeaderShape, at: Any) -> bool:
@@ -270,7 +270,7 @@ class BpfFn(Fn):
         super().store_slot(header, slot, self.bswap(value) if isinstance(slot, WireSlot) else value)
 
     def pointer(self, index: int | str) -> Any:
-        """As `Fn.pointer`; of what is counted, this processor's part."""
+        """As `Fn.pointer`; of counters, this processor's part."""
         memory = self.unit.memory
         if isinstance(index, int):
             index = self.unit.parts[index]
@@ -300,7 +300,7 @@ class BpfFn(Fn):
         self.add(Space.STATISTICS, place, ll.Constant(I64, 1))
 
     def cell(self, name: str, state: Any = None) -> Any:
-        """Load a bookkeeping value from memory, so that the verifier forgets what it was made of."""
+        """Load a bookkeeping value from memory, so that the verifier forgets its origin."""
         self.barrier()
         return self.internal(name, state)
 

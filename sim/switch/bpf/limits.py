@@ -1,4 +1,4 @@
-"""What a program uses and XDP cannot do, found before any code is made: one sentence each, with its place."""
+"""Features of a program that XDP lacks, found before any code is made: one sentence each, with its place."""
 
 from collections.abc import Iterator
 

@@ -64,7 +64,7 @@ class Kernel:
             raise
 
     def close(self) -> None:
-        """Let go of maps and programs; what is attached elsewhere stays."""
+        """Let go of maps and programs; attached ones stay."""
         self._resources.close()
 
     def _map(self, name: str, kind: int, key: int, value: int, entries: int, **options: object) -> Map:

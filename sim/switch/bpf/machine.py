@@ -1,6 +1,6 @@
 """LLVM for BPF: from a module's text to an object, kept in files between processes.
 
-LLVM runs in a process of its own: what its `bpf` target does not have ends the process that asks for it.
+LLVM runs in a process of its own: a feature that its `bpf` target lacks ends the process that asks for it.
 """
 
 import hashlib
@@ -20,11 +20,11 @@ from sim.switch.machine import default_cache_dir, read_object, write_object
 
 _WIDE = re.compile(r"= (mul|[us]div|[us]rem|shl|lshr|ashr)(?: \w+)* i(\d+) %\S+ (\S+)$")
 _DEADLINE_S = 600
-_LEVEL = 2  # Of LLVM's optimizations.
+_LEVEL = 2  # Level of LLVM's optimizations.
 
 
 def compile_module(text: str, path: str, cache_dir: str | os.PathLike[str] | None = None) -> BpfObject:
-    """Compile a module, or load what was made of it before.
+    """Compile a module, or load its object from the cache.
 
     Raises UnsupportedProgramError if it needs arithmetic that BPF does not have, or more than the 512 bytes of a BPF
     program's stack.

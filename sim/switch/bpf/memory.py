@@ -1,7 +1,7 @@
-"""What programs and Python share: one array, mapped into this process, with registers, counters and defaults.
+"""Memory that programs and Python share: one array, mapped into this process, with registers, counters and defaults.
 
 Code reaches it by address, without a helper, also under a lock. Its parts are a power of two of cells long, so that masking an
-index keeps it inside. What is counted has a part for each processor: a cache line that two of them write takes longer than most
+index keeps it inside. Counters have a part for each processor: a cache line that two of them write takes longer than most
 of a packet, and an addition that is atomic longer than one that is not.
 """
 
@@ -20,7 +20,7 @@ STATISTICS = (
 )
 PORT_WORDS = ("received", "received_bytes", "sent", "sent_bytes")
 PORTS = 512
-# Groups below `ROWS` have a row of "only replicas"; what it says of a port with several copies.
+# Groups below `ROWS` have a row of "only replicas", with the entry for a port with several copies.
 ROWS, SEVERAL = 512, 0xFFFF
 
 

@@ -15,7 +15,7 @@ class Relocation:
 
 @dataclass(frozen=True)
 class BpfObject:
-    """The functions of an object by name, what they refer to, and its constants."""
+    """The functions of an object by name, their references, and its constants."""
 
     code: dict[str, bytes]
     relocations: dict[str, tuple[Relocation, ...]]

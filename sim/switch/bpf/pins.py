@@ -1,4 +1,4 @@
-"""What of a switch in the kernel outlives its process, in a folder of a BPF filesystem: maps, links, and what controllers wrote.
+"""The parts of a kernel switch that outlive its process, in a folder of a BPF filesystem: maps, links, controllers' writes.
 
 The last is a log in a map of its own: which code the maps belong to, the configuration, and every update since. It is in place
 before an update is acknowledged, so the next process knows all that the maps hold. Two halves take turns: a half is written whole
@@ -58,7 +58,7 @@ class Pins(Closing):
             raise PortUnavailableError(why) from None
 
     def close(self) -> None:
-        """Let another process have the folder; what is pinned stays."""
+        """Let another process have the folder; pinned objects stay."""
         self._resources.close()
 
     def _new_log(self) -> None:
@@ -75,7 +75,7 @@ class Pins(Closing):
     # The log.
 
     def records(self) -> list[bytes]:
-        """Return what the log holds: the identity of the code, the configuration, updates; empty if nothing is pinned."""
+        """Return the contents of the log: the identity of the code, the configuration, updates; empty if nothing is pinned."""
         return list(self._read())
 
     def _read(self) -> Iterator[bytes]:

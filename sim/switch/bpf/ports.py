@@ -39,8 +39,8 @@ _LOG = logging.getLogger(__name__)
 class XdpPorts(Closing):
     """A set of switch ports on network interfaces; a context manager that detaches at the end.
 
-    `pass_dropped`: whether what the program drops in ingress goes on to this host's own network stack, unless it keeps
-    something of it. `captures`: whether packets are captured. `pins`: where the links are pinned, so that they stay; None:
+    `pass_dropped`: whether packets that the program drops in ingress go on to this host's own network stack, unless it keeps a
+    part of them. `captures`: whether packets are captured. `pins`: where the links are pinned, so that they stay; None:
     they go with this process. Raises PortUnavailableError if there is no such interface, or no right to BPF. Raises
     ValueError if a port or an interface is given twice.
     """
@@ -63,7 +63,7 @@ class XdpPorts(Closing):
         self.captures, self.pins = captures, pins
         self._links: dict[int, int] = {}
         self._indices: dict[int, int] = {}
-        # Of each attached port, ``native`` (in the driver) or ``generic`` (behind it, slower).
+        # For each attached port, ``native`` (in the driver) or ``generic`` (behind it, slower).
         self.modes: dict[int, str] = {}
         self._switch: XdpSwitch | None = None
         for number, name in self.names.items():
@@ -105,7 +105,7 @@ class XdpPorts(Closing):
         if (number, index) in pinned:
             held_mode, path = pinned[number, index]
             self._links[number] = syscall.pinned_object(path)
-            with contextlib.suppress(syscall.BpfError):  # Of an interface that has gone.
+            with contextlib.suppress(syscall.BpfError):  # The interface may have gone.
                 syscall.update_link(self._links[number], program)
                 self.modes[number] = held_mode
                 return
@@ -155,7 +155,7 @@ class XdpPorts(Closing):
         self._indices = found
         for (port, index), (_, path) in (self.pins.links() if anew and self.pins is not None else {}).items():
             if found.get(port) != index:
-                path.unlink()  # Of another set of ports.
+                path.unlink()  # The link belongs to another set of ports.
 
     def is_up(self, number: int) -> bool:
         """Whether a switch port's interface is up, has a carrier, and is the one that the program is attached to."""
@@ -295,6 +295,6 @@ class XdpForwarding:
         try:
             while not self._stopping.is_set():
                 self._chassis.attend(_LOOK_S)
-            self._chassis.attend(0)  # What was captured last.
+            self._chassis.attend(0)  # The last captured packets.
         except BaseException as fault:
             self.fault = fault

@@ -61,7 +61,7 @@ REPLICA_KEY = struct.Struct("=III")  # Group, port, how many copies of the packe
 
 @dataclass(frozen=True)
 class Carried:
-    """What a packet for a group carries in front: (offset in the state, bytes) each, and headers with their validity."""
+    """Values that a packet for a group carries in front: (offset in the state, bytes) each, and headers with their validity."""
 
     places: tuple[tuple[int, int], ...]
     headers: tuple[str, ...]
@@ -74,7 +74,7 @@ class Carried:
 
 @dataclass(frozen=True)
 class Programs:
-    """What was written: the module, and what its user must know."""
+    """A written module, and the data that its user needs."""
 
     unit: BpfUnit
     carried: Carried
@@ -264,7 +264,7 @@ def _write_leave(unit: BpfUnit) -> None:
 
 
 def _reframe(fn: BpfFn, failed: int, carried: Carried | None = None) -> None:
-    """Put what is carried and the headers in place of the packet's headers; return `failed` if there is no room."""
+    """Put the carried values and the headers in place of the packet's headers; return `failed` if there is no room."""
     b, unit = fn.b, fn.unit
     xdp = fn.args["xdp"]
     length, old, new = fn.cell("packet_length"), fn.internal("payload_offset"), fn.internal(CURSOR)
@@ -317,7 +317,7 @@ def _count_port(fn: BpfFn, port: Any, size: Any, first: int) -> None:
 
 
 class _Entry:
-    """What both programs have in common; a subclass writes one."""
+    """Common parts of both programs; a subclass writes one."""
 
     name: str
 
@@ -342,7 +342,7 @@ class _Entry:
         fn.set_internal("packet_length", b.trunc(length, I32))
         self.loaded()
         kept = {name: fn.internal(name) for name in ("ingress_port", PORT, REPLICA, FLAGS, PROCESSOR)}
-        # After all helpers, so that LLVM knows what is zero.
+        # After all helpers, so that LLVM knows the zeros.
         self._clear()
         for name, value in kept.items():
             fn.set_internal(name, value)
@@ -360,7 +360,7 @@ class _Entry:
                 fn.returns(b.icmp_unsigned("!=", error, ll.Constant(I64, 0)), ABORTED)
 
     def loaded(self) -> None:
-        """Do what is done with each packet before the state is cleared."""
+        """Emit the work on each packet before the state is cleared."""
 
     def _clear(self) -> None:
         """Clear the state, metadata too; of large headers only the validity: fields are undefined until they are valid."""
@@ -510,7 +510,7 @@ class _Copy(_Entry):
                 self._look_up(group, number, port)
 
     def front(self) -> Any:
-        """Return where in the packet is what is carried."""
+        """Return the place of the carried values in the packet."""
         return self.fn.reach(ll.Constant(I32, 0), self.carried.bytes, XDP_DROP)
 
     def _look_up(self, group: Any, number: Any, port: Any) -> None:
@@ -536,7 +536,7 @@ class _Copy(_Entry):
         if state.stacks or state.union_stacks or state.membership:
             super()._clear()
             return
-        # What egress reads of metadata comes with the packet; of a header that it does not name, only the validity is read.
+        # Metadata that egress reads comes with the packet; of a header that it does not name, only the validity is read.
         fn.clear(fn.st, min(state.headers.values()))
         for name, at in state.headers.items():
             shape = state.shape(name)

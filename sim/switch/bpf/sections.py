@@ -1,7 +1,7 @@
-"""Which part of a control is one critical section, and what must be done before it.
+"""The part of a control that is one critical section, and the work that must be done before it.
 
-All accesses to registers of a packet happen under one lock, from the first to the last: that is what v1model's ``@atomic``
-means. A node (table or branch) is inside if an access may have happened before it, or in it, and may still happen after it, or
+All accesses to registers of a packet happen under one lock, from the first to the last, as v1model's ``@atomic`` demands. A
+node (table or branch) is inside if an access may have happened before it, or in it, and may still happen after it, or
 in it. No helper of the kernel may be called inside, so tables that are applied there are looked up at the way in.
 """
 
@@ -155,7 +155,7 @@ def _lock_index(
     edges: dict[str, set[str]],
     changed: set[tuple[str, str]],
 ) -> tuple[ir.Expr | None, int]:
-    """Return what all accesses have as their index, and below what: each index has its own lock then."""
+    """Return the common index of all accesses, and its bound: each index has its own lock then."""
     aliases = _Aliases(program, pipeline)
     used = [access for each in found.values() for access in each]
     roots = {aliases.root(index) for _, index in used}

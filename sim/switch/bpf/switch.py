@@ -287,9 +287,9 @@ class XdpSwitch(ControlPlane):
     def inject(self, packets: Packets, now_ns: int = 0, *, copy: bool = True) -> Packets:
         """Run packets through the programs by the kernel's test runs.
 
-        The kernel shows of a test run what the program did to its one packet, but sends nothing. The copies that
+        A test run of the kernel shows the program's changes to its one packet, but sends nothing. The copies that
         multicast would make are made here: the program for copies runs for each replica of the group in turn, on the
-        packet as the first program left it, which is what the kernel gives each copy.
+        packet as the first program left it, as in the kernel.
         """
         del now_ns, copy
         left: list[tuple[int, bytes]] = []
@@ -321,7 +321,7 @@ class XdpSwitch(ControlPlane):
             return tables, dict(self._replication.groups)
 
     def restore_state(self, state: Any) -> None:
-        """Go back to saved entries and groups; what is as it was is not touched."""
+        """Go back to saved entries and groups; unchanged ones are not touched."""
         tables, groups = state
         with self._lock:
             for name, (entries, default) in tables.items():

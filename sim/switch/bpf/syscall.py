@@ -1,6 +1,6 @@
 """The system call bpf(2): maps, programs, links, test runs.
 
-The plain call, not libbpf: what is needed of it are nine commands of a few words each. libbpf would add a shared library
+The plain call, not libbpf: nine commands of a few words each are needed. libbpf would add a shared library
 whose version differs between distributions, for its reading of objects that a C compiler made, with type information that
 LLVM does not write for this compiler's code.
 """
@@ -170,7 +170,7 @@ def pin(descriptor: int, path: Path) -> None:
 
 
 def pinned_object(path: Path) -> int:
-    """Return a descriptor of what a file of a BPF filesystem keeps."""
+    """Return a descriptor of the object in a file of a BPF filesystem."""
     name = ctypes.create_string_buffer(os.fsencode(path))
     return _bpf(_OBJ_GET, struct.pack("=QII", ctypes.addressof(name), 0, 0), f"take over {path}")
 
@@ -231,7 +231,7 @@ def load_program(name: str, code: bytes, *, devmap: bool = False) -> int:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a test run did: the program's return value, the packet afterwards, nanoseconds a run took on average."""
+    """Result of a test run: the program's return value, the packet afterwards, nanoseconds a run took on average."""
 
     action: int
     packet: bytes

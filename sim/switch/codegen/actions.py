@@ -13,7 +13,7 @@ from sim.switch.codegen.turns import Turns
 from sim.switch.errors import UnsupportedProgramError
 
 DROP_PORT = 511
-# What `exit` holds once a packet is to be dropped; 1 where the control alone has ended.
+# Value of `exit` once a packet is to be dropped; 1 where the control alone has ended.
 DROP = 2
 MAX_TURNS = 1 << 18
 _ARITHMETIC = {
@@ -28,7 +28,7 @@ _ARITHMETIC = {
 """P4_14's primitives of a target and two operands."""
 _IN_PLACE = {"add_to_field": "+", "subtract_from_field": "-"}
 _REQUESTS = {"resubmit": "resubmit", "recirculate": "recirculate", "generate_digest": "digest"}
-"""What a packet asks for by its last argument, and the internal field that keeps it."""
+"""Requests that a packet makes by the last argument, and the internal field that keeps each."""
 
 
 def write_actions(unit: Unit) -> None:
@@ -254,7 +254,7 @@ class Primitives(Turns):
         origin = self.fn.place(place.base + source * place.stride)
         self.fn.copy(self.fn.place(to), origin, place.stride)
 
-    # What happens to the packet.
+    # Fate of the packet.
 
     def _do_no_op(self) -> None:
         """Do nothing."""

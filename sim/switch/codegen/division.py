@@ -39,7 +39,7 @@ def _write(caller: Fn, name: str, op: str, width: int) -> None:
         top = b.lshr(value, ll.Constant(kind, width - 1))
         b.store(b.shl(value, one), dividend)
         before = b.load(remainder, typ=kind)
-        # What the shift pushes out still counts: the divisor may have its top bit set.
+        # The bit that the shift pushes out still counts: the divisor may have its top bit set.
         carried = b.icmp_unsigned("!=", b.lshr(before, ll.Constant(kind, width - 1)), zero)
         rest = b.or_(b.shl(before, one), top)
         fits = b.or_(carried, b.icmp_unsigned(">=", rest, fn.args["right"]))

@@ -54,7 +54,7 @@ class Unit:
     turns_at_once = 1
 
     def __init__(self, program: ir.Program) -> None:
-        # program, state, context: what is compiled, and where things are.
+        # program, state, context: the compiled program and the layouts of its memory.
         self.program = program
         self.state = State(program)
         self.context = Context(program)
@@ -147,7 +147,7 @@ class Fn:
         self.unit = unit
         self.function = unit.declare(name, [t for _, t in arguments], result, exported=exported)
         self.args = dict(zip((n for n, _ in arguments), self.function.args, strict=True))
-        # llvmlite's builder, at the end of what is written.
+        # llvmlite's builder, at the end of the written code.
         self.b: Any = ll.IRBuilder(self.function.append_basic_block("entry"))
         # ctx, st, params: the context, the packet's state, the action's parameters (pointers; None where the function has
         # none).
@@ -158,7 +158,7 @@ class Fn:
             # Only where all that works on a packet is one function can its state be in registers.
             self.function.attributes.add("alwaysinline")
         self.action: ir.Action | None = None
-        # What a parser's function adds: the packet's bytes, their number, the cursor's variable.
+        # Additions of a parser's function: the packet's bytes, their number, the cursor's variable.
         self.packet = self.args.get("packet")
 
     def at(self, pointer: Any, offset: int | Any) -> Any:
@@ -305,7 +305,7 @@ class Fn:
         )
 
     def enter_state(self, name: str, cursor: Any) -> None:
-        """Do what the parser needs in a state that it enters with this many bytes (i32) behind it."""
+        """Emit the parser's checks in a state that it enters with this many bytes (i32) behind it."""
 
     def load_whole(self, header: Any, shape: HeaderShape, at: Any) -> bool:
         """Load a header that lies in the state as in packets from byte `at` (i32) of the packet; return whether it is one."""

@@ -46,7 +46,7 @@ def _constant(value: int, width: int) -> Any:
 class Expressions(Ranges):
     """Compiles expressions into the function `fn`."""
 
-    # What kind of thing an expression is.
+    # Kinds of expressions.
 
     def is_boolean(self, expr: ir.Expr) -> bool:
         """Whether BMv2 evaluates `expr` to a boolean."""

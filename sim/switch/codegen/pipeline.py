@@ -65,7 +65,7 @@ class ControlWriter:
     def _apply(self, table: ir.Table) -> None:
         fn = self.fn
         if not table.key and table.default_const and table.default_action is not None and not table.profile:
-            # What p4c makes of an action called outside a table: always a miss, always this action.
+            # p4c compiles an action called outside a table to a table like this: always a miss, always this action.
             self._call(table.default_action, self._constant_params(table))
             self._go_on(table, table.default_action, ll.Constant(I64, 0))
             return
@@ -129,7 +129,7 @@ class ControlWriter:
                 offset = b.shl(b.add(first, chosen), ll.Constant(I64, 3))
                 at = fn.at(fn.pointer(place["group_members"]), offset)
                 found = fn.load(Space.TABLE, at, I64, 8)
-                # Member 0 does nothing: what an empty group leads to.
+                # Member 0 does nothing: an empty group leads to it.
                 b.store(b.select(empty, ll.Constant(I64, 0), found), member)
         size = member_words(fn.unit.program, table.profile)
         offset = b.mul(b.load(member, typ=I64), ll.Constant(I64, 8 * size))

@@ -1,4 +1,4 @@
-"""Where fields and headers are when a program names them: instances, stack elements, union members."""
+"""Places of fields and headers that a program names: instances, stack elements, union members."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ class Places(ABC):
             metadata = program.headers[expr.name].metadata
             return HeaderPlace(pointer, state.shape(expr.name), siblings, metadata)
         if isinstance(expr, ir.StackLast) and expr.field == "last":
-            # What p4c writes for a stack's last header as a whole.
+            # p4c's form of a stack's last header as a whole.
             shape = state.shape(program.stacks[expr.stack].members[0])
             return HeaderPlace(self._last(state.stacks[expr.stack]), shape)
         if isinstance(expr, ir.Op) and expr.op == "dereference_header_stack":

@@ -1,8 +1,8 @@
-"""Machine code for a packet's state in variables, and for what it keeps in its slot while it waits for egress.
+"""Machine code for a packet's state in variables, and for the state in its slot while it waits for egress.
 
 While a function works on a packet, the first part of the packet's state is in variables of the function (`layout.State`). In its
 slot, that part holds bookkeeping and metadata that egress reads, and the small headers as they are in packets. A replica takes
-from there what egress reads, and what egress does not write leaves as it lies there.
+from there the fields that egress reads, and fields that egress does not write leave unchanged.
 """
 
 from collections.abc import Iterable
@@ -39,14 +39,14 @@ def image(fn: Fn, home: Any, header: str) -> Any:
 
 
 def keep(fn: Fn, home: Any) -> None:
-    """Store what is read after replication into the slot at `home`."""
+    """Store the fields that are read after replication into the slot at `home`."""
     state, seen = fn.unit.state, fn.unit.program.headers_seen_leaving
     _move_bookkeeping(fn, fn.st, home)
     for header in filter(state.is_small, state.headers):
         place, shape = fn.field_pointer(header), state.shape(header)
         valid = fn.load(Space.STATE, place, I8, 8)
         fn.store(Space.STATE, valid, fn.at(home, state.headers[header]), 8)
-        # What egress does not name is read by the deparser alone.
+        # Fields that egress does not name are read by the deparser alone.
         with nullcontext() if header in seen else fn.b.if_then(resize(fn.b, valid, 1)):
             write_header(fn, place, shape, image(fn, home, header))
 

@@ -1,6 +1,6 @@
 """Runs of an action: the same few primitives again and again, each time on the next fields and registers.
 
-p4c writes what a program does with each of 256 lanes as 256 times the same primitives. A run becomes a loop with a hint to LLVM
+p4c writes a program's work on each of 256 lanes as 256 times the same primitives. A run becomes a loop with a hint to LLVM
 to vectorize it. Within it, fields that are the same in all turns live in variables, which are written back after the last turn.
 """
 
@@ -25,8 +25,8 @@ class Run:
     first: int
     length: int
     turns: int = 1
-    # fields, registers: what the first turn names and each further turn finds one place further on: bytes from place to
-    # place.
+    # fields, registers: names in the first turn, each of which every further turn finds one place further on: bytes from
+    # place to place.
     fields: dict[FieldName, int] = field(default_factory=dict)
     registers: dict[str, int] = field(default_factory=dict)
     # fixed, written: fields that all turns share, and those of them that are written.
@@ -107,7 +107,7 @@ class _Matcher:
         }
         odd = run.written & indices or indices & run.fields.keys() or run.fixed & self.moved
         varbits = any(self._slot(n) is None for n in run.fixed | run.fields.keys())
-        # What is in registers has no address to which a turn could be added.
+        # A value in registers has no address to which a turn could be added.
         near = any(self.state.headers[header] < self.state.local for header, _ in run.fields)
         return None if odd or varbits or near else run
 

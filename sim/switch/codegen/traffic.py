@@ -54,7 +54,7 @@ def _write_ingress_step(unit: Unit) -> None:
     fn = Fn(unit, "ingress_step", [("ctx", PTR), ("slot", I32)], VOID)
     b = fn.b
     home = slot_pointer(fn, fn.args["slot"])
-    # Where the parser does not see the fields of a large header, those are cleared once they are known not to be in the packet.
+    # Fields of a large header that the parser does not see are cleared once they are known not to be in the packet.
     late = [h for h in unit.state.large if h not in unit.program.headers_seen_arriving]
     _arrive(fn, home, late)
     size = fn.internal("length_register")
@@ -95,7 +95,7 @@ def _arrive(fn: Fn, home: Any, late: list[str]) -> None:
 
 
 def _note_arrival(fn: Fn, state: Any = None) -> None:
-    """Store what a program sees of the arrival of a packet from outside, into `state`, which lies whole, or the one in hand."""
+    """Store a program's view of the arrival of a packet from outside into `state`, a whole one, or into the one in hand."""
     fn.set_well_known("standard_metadata.ingress_port", fn.internal("ingress_port", state), state)
     fn.set_well_known("standard_metadata.packet_length", fn.internal("packet_length", state), state)
     fn.set_well_known("intrinsic_metadata.ingress_global_timestamp", fn.word("now_us"), state)

@@ -11,11 +11,11 @@ _COMPILED_KINDS = {MatchKind.OPTIONAL: ("optional", "ternary"), MatchKind.EXACT:
 
 
 def reconcile(catalog: Catalog, program: ir.Program) -> None:
-    """Refuse a P4Info that is not the program's, and take out of the catalog what the compiler left out.
+    """Refuse a P4Info that is not the program's, and take out of the catalog the objects that the compiler left out.
 
     Compilers drop tables and externs that cannot be reached, which stay in the P4Info.
 
-    Raises P4RuntimeError: INVALID_ARGUMENT: the program has an object that the P4Info has not, or that is another one there.
+    Raises P4RuntimeError: INVALID_ARGUMENT: the program has an object that the P4Info has not, or that differs there.
     """
     _name_digests(catalog, program)
     for objects, direct, compiled in (
@@ -29,7 +29,7 @@ def reconcile(catalog: Catalog, program: ir.Program) -> None:
     ):
         described = {each.name for each in (*objects.values(), *direct.values())}
         for name in sorted(compiled - described):
-            # What the compiler made by itself is in no control, so there is no dot in its name.
+            # Objects that the compiler made by itself are in no control, so their names have no dot.
             if "." in name:
                 raise _disagreement(f"the P4Info does not have the program's {name}")
         for identifier in [number for number, each in objects.items() if each.name not in compiled]:
@@ -54,7 +54,7 @@ def reconcile(catalog: Catalog, program: ir.Program) -> None:
 def _name_digests(catalog: Catalog, program: ir.Program) -> None:
     """Give digests the names they have in the program.
 
-    The compiler numbers what has no type of its own, such as a tuple, apart in the P4Info and in the program.
+    The compiler numbers digests without a type of their own, such as a tuple, apart in the P4Info and in the program.
     """
     described = {each.name for each in catalog.digests.values()}
     compiled = [name for name, _ in program.digests.values()]

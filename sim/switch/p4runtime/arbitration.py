@@ -1,6 +1,6 @@
-"""Which controller may write: primaries and backups by election id. No gRPC here.
+"""Arbitration of controllers: primaries and backups by election id. No gRPC here.
 
-Of the controllers that are connected in a role, the one with the highest election id is the primary, as in
+Among the controllers that are connected in a role, the one with the highest election id is the primary, as in
 BMv2: when it leaves, the next one takes over by itself. (The specification from 1.4 on leaves a switch
 without a primary until some controller asks again, which would leave a job's controller powerless after a
 second one had a look at the switch.) A controller without an election id is never primary. Roles are

@@ -1,4 +1,4 @@
-"""What is read and written by index: counters, meters and registers."""
+"""Arrays that are read and written by index: counters, meters and registers."""
 
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
@@ -92,7 +92,7 @@ class Meters:
         return dict(self._configs)
 
     def restore(self, saved: Any) -> None:
-        """Restore what was saved."""
+        """Restore a saved state."""
         self._configs = dict(saved)
 
     def _meter(self, identifier: int) -> Array:

@@ -9,8 +9,8 @@ from sim.switch.p4runtime.errors import out_of_range, unimplemented
 def decode(value: bytes, bitwidth: int, what: str) -> int:
     """Read a ``bit<bitwidth>`` value.
 
-    `value`: big-endian bytes, at least one. `bitwidth`: width of the P4 type in bits. `what`: what the value is, for the
-    error's sentence. Raises P4RuntimeError: OUT_OF_RANGE: the string is empty, or its value needs more bits than the type
+    `value`: big-endian bytes, at least one. `bitwidth`: width of the P4 type in bits. `what`: the value's name in the
+    error. Raises P4RuntimeError: OUT_OF_RANGE: the string is empty, or its value needs more bits than the type
     has. UNIMPLEMENTED: the type has no bits for controllers.
     """
     if not bitwidth:

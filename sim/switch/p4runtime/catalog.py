@@ -1,4 +1,4 @@
-"""What a program offers to the control plane, read from its P4Info: ids to names, widths and rules."""
+"""A program's interface for the control plane, read from its P4Info: ids to names, widths and rules."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -21,7 +21,7 @@ class MatchKind(Enum):
 
 
 class Scope(Enum):
-    """Where an action of a table may stand."""
+    """Places where an action of a table may stand."""
 
     TABLE_AND_DEFAULT = 0
     TABLE_ONLY = 1
@@ -107,7 +107,7 @@ class Array:
     id: int
     name: str
     size: int
-    # packets, bytes: what a counter counts or a meter measures.
+    # packets, bytes: units that a counter counts or a meter measures.
     packets: bool = False
     bytes: bool = False
     # bitwidth, signed: type of a register's cells.
@@ -117,7 +117,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Digest:
-    """A digest and the bit width of each member of what it sends; `shape` is the form of its P4Data."""
+    """A digest and the bit width of each member of its data; `shape` is the form of its P4Data."""
 
     id: int
     name: str

@@ -173,7 +173,7 @@ class Device:
             log.renew(pipeline.config, forwarding_state(pipeline, arrays=False))
 
     def _reconciled(self, old: ForwardingPipeline, new: ForwardingPipeline) -> ForwardingPipeline:
-        """Put what the old pipeline holds into the new one."""
+        """Copy the contents of the old pipeline into the new one."""
         if new.same_program(old):
             # Nothing is lost if nothing is replaced, registers included.
             old.config = new.config

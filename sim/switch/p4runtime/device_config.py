@@ -1,7 +1,7 @@
-"""The compiled program in what a controller sends: BMv2 JSON as it is, or wrapped as p4lang's tutorials wrap it.
+"""The compiled program in a controller's message: BMv2 JSON as it is, or wrapped as p4lang's tutorials wrap it.
 
 Early controllers of BMv2 send a protobuf message, `p4.tmp.P4DeviceConfig` {reassign: bool = 1; extras = 2; device_data:
-bytes = 3}, whose ``device_data`` is the JSON. BMv2 takes both, and so does this switch. What was sent is what is read back.
+bytes = 3}, whose ``device_data`` is the JSON. BMv2 takes both, and so does this switch. Reading returns the bytes that were sent.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ _DEVICE_DATA: Final = (3, _BYTES)
 
 
 def device_data(sent: bytes) -> bytes:
-    """Return the compiled program; what is no `P4DeviceConfig` is returned as it is."""
+    """Return the compiled program; bytes that are no `P4DeviceConfig` are returned unchanged."""
     if sent.lstrip()[:1] == b"{":
         return sent
     found, at = sent, 0

@@ -1,4 +1,4 @@
-"""Digests: what the program sends to the controller, in lists, and not again before it is acknowledged.
+"""Digests: data that the program sends to the controller, in lists, and not again before they are acknowledged.
 
 Times are those given to the methods; nothing here reads a clock, and the sender stamps the lists.
 """
@@ -19,7 +19,7 @@ Sample = tuple[int, ...]
 
 @dataclass
 class _Feed:
-    """One configured digest: its settings, what waits to be sent, what was sent and is not acknowledged."""
+    """One configured digest: its settings, data that waits to be sent, and sent data that is not acknowledged."""
 
     digest: Digest
     entry: Any
@@ -66,7 +66,7 @@ class DigestLists:
         return iter([p4runtime_pb2.Entity(digest_entry=feed.entry) for feed in feeds])
 
     def add(self, samples: Iterable[Learned], now_ns: int) -> list[Any]:
-        """Take what the program has sent. Returns the lists that are full, or need not wait."""
+        """Take the program's digests. Returns the lists that are full, or need not wait."""
         ready = []
         for sample in samples:
             values = sample.values
@@ -82,7 +82,7 @@ class DigestLists:
         return ready
 
     def due(self, now_ns: int) -> list[Any]:
-        """Close the lists that have waited long enough, and forget what was not acknowledged in time."""
+        """Close the lists that have waited long enough, and drop data that was not acknowledged in time."""
         ready = []
         for feed in self._feeds.values():
             for list_id, (sent_ns, _) in list(feed.sent.items()):
@@ -97,7 +97,7 @@ class DigestLists:
         return copy.deepcopy(self._feeds)
 
     def restore(self, saved: Any) -> None:
-        """Restore what was saved, which cannot be used afterwards."""
+        """Restore a saved state, which cannot be used afterwards."""
         self._feeds = saved
 
     def acknowledge(self, ack: Any) -> None:

@@ -32,14 +32,14 @@ class DirectResources:
             decode_rates(message.meter_config, table.name)
 
     def write(self, message: Any, table: Table, entry: TableEntry) -> None:
-        """Set what a written `TableEntry` says of them; no `meter_config` is everything green, as specified."""
+        """Set the resources as a written `TableEntry` says; no `meter_config` is everything green, as specified."""
         if message.HasField("counter_data"):
             self.set_counter(table, entry, message.counter_data)
         if table.meter_id:
             self.set_meter(table, entry, message.meter_config if message.HasField("meter_config") else None)
 
     def forget(self, table: Table, entry: TableEntry) -> None:
-        """Drop what is kept of an entry that is gone."""
+        """Drop the resources of an entry that is gone."""
         self._configs.pop(_cell(table, entry), None)
 
     def counter(self, table: Table, entry: TableEntry) -> Any:
@@ -85,7 +85,7 @@ class DirectResources:
         return dict(self._configs)
 
     def restore(self, saved: Any) -> None:
-        """Restore what was saved."""
+        """Restore a saved state."""
         self._configs = dict(saved)
 
 

@@ -36,7 +36,7 @@ class Code(IntEnum):
 class P4RuntimeError(NetsumError):
     """A request, an update of a batch, or a stream message that cannot be carried out.
 
-    `message`: one sentence: what was expected, and what to do.
+    `message`: one sentence with the expectation and the remedy.
     """
 
     def __init__(self, code: Code, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Which table entries no packet has hit for some time.
+"""Table entries that no packet has hit for some time.
 
 The switch keeps no time of the last hit; it counts hits. So the counts are read periodically, and an entry was
 hit when its count has changed: times are as exact as the period is short.
@@ -59,7 +59,7 @@ class IdleWatch:
         return {identity: replace(seen) for identity, seen in self._seen.items()}
 
     def restore(self, saved: Any) -> None:
-        """Restore what was saved, which cannot be used afterwards."""
+        """Restore a saved state, which cannot be used afterwards."""
         self._seen = saved
 
     def _look(self, table: str, seen: _Seen, now_ns: int) -> None:

@@ -14,7 +14,7 @@ _UNLIMITED = -1
 
 
 def encode_count(counts: tuple[int, int], counter: Array) -> Any:
-    """Write an engine's (packets, bytes) as `CounterData`, only what the counter counts."""
+    """Write an engine's (packets, bytes) as `CounterData`, only in the counter's units."""
     data = p4runtime_pb2.CounterData()
     if counter.packets:
         data.packet_count = counts[0]

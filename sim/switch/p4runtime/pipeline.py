@@ -40,7 +40,7 @@ _CODES: tuple[tuple[type[SwitchError], Code], ...] = (
     (EntryError, Code.INVALID_ARGUMENT),
     (UnknownNameError, Code.NOT_FOUND),
 )
-"""What the engine's errors are to a controller; the first that fits."""
+"""Status codes of the engine's errors; the first that fits."""
 
 
 class ForwardingPipeline:
@@ -146,7 +146,7 @@ class ForwardingPipeline:
         return self.switch.save_state(), [store.save() for store in self._stores()]
 
     def restore(self, saved: Any) -> None:
-        """Restore what was saved, which cannot be used afterwards."""
+        """Restore a saved state, which cannot be used afterwards."""
         state, kept = saved
         self.switch.restore_state(state)
         for store, each in zip(self._stores(), kept, strict=True):

@@ -29,7 +29,7 @@ Weights = tuple[tuple[int, int], ...]
 
 @dataclass
 class _State:
-    """What is in one profile."""
+    """Contents of one profile."""
 
     profile: Profile
     # (action, parameters) by member id.
@@ -211,7 +211,7 @@ class ActionProfiles:
         }
 
     def restore(self, saved: Any) -> None:
-        """Restore what was saved, which cannot be used afterwards."""
+        """Restore a saved state, which cannot be used afterwards."""
         self._states = saved
 
     def _selected(self, profile_id: int) -> Iterable[_State]:

@@ -21,7 +21,7 @@ _INSTANCE_BITS = 16
 class _Copies(ABC):
     """Entries of the packet replication engine that are numbered and have replicas."""
 
-    what: str  # What one is called in errors.
+    what: str  # Name of the kind in errors.
 
     def __init__(self, switch: ControlPlane) -> None:
         self._switch = switch
@@ -49,7 +49,7 @@ class _Copies(ABC):
         return dict(self._kept)
 
     def restore(self, saved: Any) -> None:
-        """Restore what was saved."""
+        """Restore a saved state."""
         self._kept = dict(saved)
 
     def _existing(self, entry: Any) -> int:

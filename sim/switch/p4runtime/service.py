@@ -45,7 +45,7 @@ class _Stream:
             self._queue.put(message)
 
     def end(self, error: P4RuntimeError | None = None) -> None:
-        """End the stream after what is queued, with an error or without."""
+        """End the stream after the queued messages, with an error or without."""
         self._queue.put(error)
 
     def messages(self) -> Iterator[Any]:
@@ -113,8 +113,8 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
 
     def _write(self, request: Any, context: Any) -> Any:
         def permit() -> None:
-            # A call that was given up, or whose sender has lost its rank, while it waited: the controller that has
-            # reconciled the switch since would not learn of what it writes.
+            # The call was given up, or its sender lost its rank, while it waited: the controller that has
+            # reconciled the switch since would not learn of its writes.
             if not context.is_active():
                 raise aborted("the call ended before its updates were carried out")
             self._check_writer(request)
@@ -162,9 +162,9 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
             raise
 
     def _listen(self, requests: Iterator[Any], stream: _Stream, controller: Controller) -> None:
-        """Handle what a controller sends, until it stops sending."""
+        """Handle a controller's messages, until it stops sending."""
         error = None
-        # When a stream breaks, gRPC's iterator raises an exception without a class of its own.
+        # gRPC's iterator raises an exception without a class of its own for a broken stream.
         with suppress(Exception):
             for request in requests:
                 try:

@@ -16,12 +16,12 @@ from sim.switch.p4runtime.keys import Match, canonical_key, decode_key, encode_k
 from sim.switch.p4runtime.profiles import ActionProfiles
 
 Identity: TypeAlias = tuple[tuple[Match, ...], int]
-"""What makes an entry the one it is: its key and its priority."""
+"""Identity of an entry: its key and its priority."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """What a controller writes with an entry and only controllers read; the entry itself is in the engine alone."""
+    """Data that a controller writes with an entry and only controllers read; the entry itself is in the engine alone."""
 
     # The `ActionProfileActionSet` it brought along, which its group stands for.
     action_set: Any | None = None
@@ -197,7 +197,7 @@ class Tables:
         return action.name, params
 
     def _check(self, message: Any, table: Table) -> None:
-        """Refuse what the table or its entries cannot have, before anything is changed."""
+        """Refuse properties that the table or its entries cannot have, before anything is changed."""
         if message.is_const:
             raise invalid(f"{table.name}: is_const is for the switch to say; leave it unset")
         if message.HasField("time_since_last_hit"):
@@ -349,7 +349,7 @@ class Tables:
         return notes, dict(self._defaults), self._idle.save()
 
     def restore(self, saved: Any) -> None:
-        """Restore what was saved."""
+        """Restore a saved state."""
         notes, defaults, idle = saved
         self._notes = {table_id: dict(kept) for table_id, kept in notes.items()}
         self._defaults = dict(defaults)

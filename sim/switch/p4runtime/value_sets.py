@@ -1,4 +1,4 @@
-"""Parser value sets: what a select statement compares with, set at run time. BMv2 cannot do it by P4Runtime."""
+"""Parser value sets: operands of a select statement, set at run time. BMv2 cannot do it by P4Runtime."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -51,7 +51,7 @@ class ValueSets:
         return dict(self._sets)
 
     def restore(self, saved: Any) -> None:
-        """Restore what was saved."""
+        """Restore a saved state."""
         self._sets = dict(saved)
 
 

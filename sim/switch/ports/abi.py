@@ -1,4 +1,4 @@
-"""What compiled code calls of Linux: structures as NumPy types, functions by symbol.
+"""Linux's interface for compiled code: structures as NumPy types, functions by symbol.
 
 Layouts are those of 64-bit Linux (`epoll_wait(2)`, `ip(7)`, `packet(7)`); those of messages are in `netsum_common.sockets`.
 """

@@ -1,6 +1,6 @@
-"""Compiled: datagrams received in batches, and the frames they are to the program.
+"""Compiled: datagrams received in batches, and their frames for the program.
 
-What a datagram costs is its way through the system's UDP code. So datagrams of one size for one receiver go
+The cost of a datagram is its way through the system's UDP code. So datagrams of one size for one receiver go
 through it as one message, which is cut up where it is received (`UDP_SEGMENT`), or not even there if the
 receiver does that itself (`UDP_GRO`), as is done here: over loopback a run of 16 costs a quarter of 16 datagrams.
 """

@@ -134,7 +134,7 @@ class Attachments:
     def _attach(self, connection: socket.socket, port: int, message: bytes, descriptor: int) -> None:
         shape = shape_requested(message)
         try:
-            # What the kernel says a socket is bound to is the worker's: no other socket can be.
+            # The address to which the kernel says a socket is bound is the worker's: no other socket can have it.
             with socket.socket(fileno=os.dup(descriptor)) as theirs:
                 ip, udp_port = theirs.getsockname()
                 bound = theirs.family == socket.AF_INET and theirs.type == socket.SOCK_DGRAM and udp_port != 0

@@ -196,7 +196,7 @@ class Forwarding:
         self._chassis = chassis
         self._ports = ports
         self._stopping = False
-        self.fault: BaseException | None = None  # What ended the thread, if it was not `stop`.
+        self.fault: BaseException | None = None  # Error that ended the thread, if it was not `stop`.
         chassis.turn.interrupt = ports.wake
         self._thread = threading.Thread(target=self._run, name="forwarding", daemon=True)
 

@@ -1,4 +1,4 @@
-"""What every kind of port has in common: rows for frames, counts, and the way into the compiled loop."""
+"""Common parts of all kinds of ports: rows for frames, counts, and the way into the compiled loop."""
 
 import os
 import select
@@ -52,7 +52,7 @@ class PortDriver(Closing, ABC):
         self._numbers = np.array(numbers, np.uint16)
         self._position_of_port = np.full(1 << 16, -1, np.int32)
         self._position_of_port[numbers] = np.arange(count)
-        # Every direction of every port draws from a stream of its own, so that what one port loses does not
+        # Every direction of every port draws from a stream of its own, so that the losses of one port do not
         # depend on how its packets fall among those of the others. xorshift must not start at 0.
         states = np.random.SeedSequence(seed).generate_state(2 * count, np.uint64) | np.uint64(1)
         self._draws_in, self._draws_out = states.reshape(2, count)
@@ -76,7 +76,7 @@ class PortDriver(Closing, ABC):
     @property
     @abstractmethod
     def names(self) -> dict[int, str]:
-        """What each switch port leads to, for people."""
+        """Destination of each switch port, for people."""
 
     @abstractmethod
     def is_up(self, number: int) -> bool:

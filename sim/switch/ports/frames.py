@@ -26,7 +26,7 @@ STATISTICS = (
     "not_udp",
     "refused",
 )
-"""The counters of each port, the columns of the statistics array; `PortDriver.statistics` says what they mean."""
+"""The counters of each port, the columns of the statistics array; see `PortDriver.statistics`."""
 
 (
     RECEIVED,
@@ -137,7 +137,7 @@ def write_headers(
 
 @compiled
 def find_datagram(frame: Array, length: Integer) -> tuple[int, int]:
-    """Where the datagram of an IPv4/UDP frame lies: (offset, bytes), or (0, -1) for any other frame."""
+    """Place of the datagram of an IPv4/UDP frame: (offset, bytes), or (0, -1) for any other frame."""
     if length < HEADER_BYTES or get16(frame, 12) != 0x0800 or frame[14] >> 4 != 4:
         return 0, -1
     offset = ETHERNET_BYTES + 4 * (np.int64(frame[14]) & 15)

@@ -1,8 +1,8 @@
 """Switch ports that are network interfaces (AF_PACKET): for network namespaces, Mininet and real networks. Linux, root.
 
 Every frame that comes in by the interface reaches the program, whomever it is for, as it was on the wire: a VLAN tag that
-the kernel took out is put back, and a checksum that a sender left to its hardware is completed. What an offload has made of
-several packets no switch has ever seen, so it is counted and dropped: turn segmentation and receive offloads off at both ends
+the kernel took out is put back, and a checksum that a sender left to its hardware is completed. A frame that an offload has
+made of several packets was on no wire, so it is counted and dropped: turn segmentation and receive offloads off at both ends
 of a cable. An interface that goes down or vanishes is a port without a cable; when it is back, also as a new one of
 the same name, the port works again.
 """
@@ -32,7 +32,7 @@ SEND_BUFFER_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 18
 _OUT_BATCH = 1024
 _HEADROOM_BYTES = 128
-"""Of a frame in a ring: the kernel's `tpacket2_hdr`, `sockaddr_ll` and `virtio_net_hdr`."""
+"""Headers of a frame in a ring: the kernel's `tpacket2_hdr`, `sockaddr_ll` and `virtio_net_hdr`."""
 _FRAME_OVERHEAD_BYTES = 22  # Ethernet header and two VLAN tags.
 _SMALLEST_MTU = 1500
 
@@ -206,7 +206,7 @@ class InterfacePorts(PortDriver):
             try:
                 self._bind(position)
             except OSError as fault:
-                # It may have disappeared again; the next check finds out.
+                # The interface may have disappeared again; the next check finds out.
                 if fault.errno != errno.ENODEV:
                     _LOG.warning("%s is back but cannot be opened: %s", port, fault.strerror)
                 continue

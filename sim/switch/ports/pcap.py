@@ -47,7 +47,7 @@ class _Buffers(NamedTuple):
 class Capture:
     """Pcap files of a switch's ports.
 
-    `folder`: where the files go; made if it is not there. `names`: what the files of each switch port are called:
+    `folder`: where the files go; made if it is not there. `names`: the NAME of each switch port's files,
     ``NAME_in.pcap`` and ``NAME_out.pcap``. `limit_bytes`: about how long a file may become; packets after that are left out.
     Raises OSError if a file cannot be written.
     """

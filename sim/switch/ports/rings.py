@@ -1,8 +1,8 @@
 """Compiled: frames of network interfaces, taken from rings that the kernel fills and sent in batches.
 
 A ring (`PACKET_RX_RING`, version 2) is memory that the kernel shares: taking a frame costs no system call, and looking at
-all ports costs a read each. What is sent goes through one socket for all ports, in the order it left the program, so that
-the copies of a multicast packet cost one system call together.
+all ports costs a read each. Frames are sent through one socket for all ports, in the order in which they left the program, so
+that the copies of a multicast packet cost one system call together.
 """
 
 # The integers of compiled code are NumPy's.

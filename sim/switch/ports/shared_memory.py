@@ -1,8 +1,8 @@
 """Compiled: datagrams of workers on this machine, through rings in memory that the switch shares with each of them.
 
-A port of another driver may have any number of rings beside it: what is for a worker that has one goes there, all else to
-the port itself. A worker's memory is the worker's: its indices and lengths are copied before they are checked, what is read
-is copied before it is used, and rings whose indices are impossible are not read again.
+A port of another driver may have any number of rings beside it: packets for a worker that has one go there, all others to
+the port itself. A worker's memory is the worker's: its indices and lengths are copied before they are checked, data is copied
+before it is used, and rings whose indices are impossible are not read again.
 """
 
 # The integers of compiled code are NumPy's.
@@ -66,7 +66,7 @@ RINGS = np.dtype(
             "rows",
             "row_bytes",
             *("up_lengths", "up_rows", "down_lengths", "down_rows"),  # addresses
-            *("up_tail", "down_head"),  # the switch's own; what the memory says of them is for the worker
+            *("up_tail", "down_head"),  # the switch's own; their values in the memory are for the worker
             "down_tail",  # how far the worker has read, at the last look
             "unpublished",  # 1: rows were written that the worker cannot see yet
             "bell",  # the worker's eventfd
@@ -78,7 +78,7 @@ RINGS = np.dtype(
 )
 """The two rings of a worker, as the switch keeps them."""
 
-_AHEAD = 4  # Which following row is fetched while one is read or written: the worker has it in another processor's cache.
+_AHEAD = 4  # Distance of the row that is prefetched: the worker has it in another processor's cache.
 SHARE = 32  # Datagrams taken from a worker before the next worker has its turn.
 _BATCHES_BETWEEN_LOOKS = 8  # While rings are never empty, the driver below is polled after this many batches.
 

@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 class StatusSocket:
     """Answers every connection with a line of JSON and closes it; a context manager.
 
-    `path`: where the socket is; what an earlier switch left there is replaced. `report`: returns the counters. Raises
+    `path`: where the socket is; an earlier switch's file there is replaced. `report`: returns the counters. Raises
     OSError if the socket cannot be made there.
     """
 

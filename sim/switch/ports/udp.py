@@ -1,9 +1,9 @@
 """Switch ports that are UDP sockets on loopback: they need no root, and a host is any process with a socket.
 
 Port i of the switch is a socket on 127.0.0.1. A datagram from (address, port) reaches the program as the
-frame it would be on a network: MAC addresses 02:00 and the four bytes of the IPv4 address, destination the
-switch's address, and destination UDP port the one a switch would be asked at (`shown_port`), whatever the
-socket's own is. A frame that leaves by port i has its datagram sent from that socket to the frame's IPv4
+frame of a network: MAC addresses 02:00 and the four bytes of the IPv4 address, destination the
+switch's address, and destination UDP port the one a switch would be asked at (`shown_port`), not the
+socket's own. A frame that leaves by port i has its datagram sent from that socket to the frame's IPv4
 destination and UDP port; a frame that carries none (ARP, ICMP, fragments) cannot be sent and is counted.
 """
 
