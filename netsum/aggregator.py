@@ -265,7 +265,7 @@ def _attend(listener: socket.socket, ready: threading.Event, goes_on: Callable[[
         while goes_on() and (connections or time.monotonic() < give_up_at):
             for connection in connections - notified if ready.is_set() else ():
                 notified.add(connection)
-                with contextlib.suppress(OSError):  # Its end shows below.
+                with contextlib.suppress(OSError):  # The end of the connection shows below.
                     connection.send(READY)
             for key, _ in selector.select(LOOK_S):
                 opened = key.fileobj

@@ -1,4 +1,4 @@
-"""What commands raise; `netsum.cli.errors` makes sentences and exit statuses of it."""
+"""Errors of commands; `netsum.cli.errors` turns them into sentences and exit statuses."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,11 +8,11 @@ from netsum_common.errors import NetsumError
 
 
 class CommandError(NetsumError):
-    """A command cannot do what was requested; the message is one sentence that says what to do."""
+    """A command cannot carry out the request; the message is one sentence with the remedy."""
 
 
 class UsageError(CommandError):
-    """The command line is wrong whatever the machine is like; the message says what is expected."""
+    """The command line is wrong on every machine; the message names the expected value."""
 
 
 @contextmanager

@@ -25,7 +25,7 @@ class CompileError(NetsumError):
 
 @contextmanager
 def compiling(folder: Path) -> Iterator[Child]:
-    """Compile what was not compiled yet, for as long as the block; see `await_compiled`."""
+    """Compile missing machine code for as long as the block; see `await_compiled`."""
     compiler = Child(
         "compiling the workers' code",
         [sys.executable, "-P", "-c", "import host_agent; host_agent.compile_ahead()"],

@@ -1,4 +1,4 @@
-"""Which optional packages netsum uses, and how to install each.
+"""The optional packages that netsum uses, and how to install each.
 
 A command names the package itself: netsum need not come from a package index, so ``pip install 'netsum[…]'`` may not find it.
 """
@@ -27,7 +27,7 @@ DISTRIBUTIONS: Final = {
 """Import name to the distribution that brings it, where a package may be missing."""
 
 _TOGETHER: Final = {"p4runtime-shell": ("p4runtime-shell", "setuptools")}
-"""What must be installed with a distribution."""
+"""Packages that must be installed with a distribution."""
 
 
 def install_command(module: str) -> str:

@@ -31,8 +31,8 @@ FIRST_WORKER_TIMEOUT_S = 60.0  # How long a service that ends with its last work
 LOOK_S = 0.2  # How often the service checks whether its switch still runs, and whether a worker is connected.
 FAILED_RUNS = Path("runs")
 DEFAULT_SLOTS = Share(0.125)
-"""Of a job: 128 of the switch's 1,024 for the first one. With fewer the processes wake each other more often than they work; with
-more, what is in flight leaves the caches."""
+"""Slots of a job: 128 of the switch's 1,024 for the first one. With fewer the processes wake each other more often than they
+work; with more, chunks in flight leave the caches."""
 
 
 class LocalServiceError(NetsumError):

@@ -20,11 +20,11 @@ def layers_from_torch(
 ) -> Model:
     """Measure a torch module layer by layer, on the device where its parameters are.
 
-    A layer is a submodule with parameters of its own that require gradients. What runs between two layers, such as activations,
-    counts for the one before in the forward pass. In the backward pass a layer's time ends when its last gradient is ready, which
-    is when DDP may reduce it.
+    A layer is a submodule with parameters of its own that require gradients. Code between two layers, such as activations,
+    counts for the layer before in the forward pass. In the backward pass a layer's time ends when its last gradient is ready,
+    which is when DDP may reduce it.
 
-    `inputs`: arguments for the forward pass: one worker's batch. `loss`: makes a scalar of what the module returns.
+    `inputs`: arguments for the forward pass: one worker's batch. `loss`: makes a scalar of the module's output.
     `repeats`: passes of which the medians are taken; one more comes before. Returns its layers in the order of the forward
     pass; `sim.experiments.models.write_model` writes it. Raises SettingError if nothing requires gradients, or a layer gets
     none.

@@ -1,6 +1,6 @@
 """Values as options of commands write them: numbers, rates, losses and round trips of links, and slots of a job.
 
-Failures raise `OptionValueError`; the message names the option and what is expected.
+Failures raise `OptionValueError`; the message names the option and the expected value.
 """
 
 import re

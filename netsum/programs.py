@@ -1,4 +1,4 @@
-"""Where the compiled P4 programs are."""
+"""Paths of the compiled P4 programs."""
 
 import sysconfig
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from host_agent.errors import NetsumError
 
 BUILD = Path(__file__).resolve().parents[1] / "p4" / "build"  # In a source checkout.
 INSTALLED = Path(sysconfig.get_path("data")) / "share" / "netsum"
-"""Where a wheel puts them (pyproject.toml, data-files)."""
+"""Folder of a wheel's data files (pyproject.toml, data-files)."""
 
 LANES = (64, 256)  # int32 values a packet carries on Ethernet; one compiled program each.
-LOCAL_LANES = 1024  # Where no link has a smaller MTU: worker and switch on one machine.
+LOCAL_LANES = 1024  # For a worker and its switch on one machine, where no link limits the MTU.
 
 
 class ProgramMissingError(NetsumError):
@@ -22,7 +22,7 @@ class ProgramMissingError(NetsumError):
 class CompiledProgram:
     """A compiled P4 program."""
 
-    json: Path  # What p4c made for BMv2; the embedded engine reads the same file.
+    json: Path  # p4c's output for BMv2; the embedded engine reads the same file.
     p4info: Path  # The names and numbers of its tables, for P4Runtime.
 
 

@@ -32,7 +32,7 @@ class Target:
     """A switch."""
 
     address: str  # gRPC address of its P4Runtime server, HOST:PORT or unix:PATH.
-    device_id: int  # What it is known by there.
+    device_id: int  # Device id of the switch there.
     tls: TlsFiles = PLAINTEXT  # Certificates for it; a unix socket is spoken to in clear.
 
 
@@ -108,7 +108,7 @@ def run_shell(
         if program is not None:
             client.set_fwd_pipe_config(*map(str, program))
         shell.context.set_p4info(client.get_p4info())
-        shell.client = client  # Where the classes below look for it.
+        shell.client = client  # The classes below look for the client there.
         names = _names_of_the_prompt(shell)
         if sys.stdin.isatty():
             _prompt(shell, names, banner)
@@ -209,7 +209,7 @@ def _read_only(client: Any) -> Any:
 
 
 def _run_script(names: dict[str, Any]) -> None:
-    """Run what is on standard input as Python, with the names that the prompt has too."""
+    """Run standard input as Python, with the names of the prompt."""
     try:
         exec(compile(sys.stdin.read(), SCRIPT, "exec"), names)
     except Exception as fault:

@@ -15,7 +15,7 @@ from netsum.programs import CompiledProgram
 from topologies.hosts import SwitchTestbed
 from topologies.run_folder import CONTROLLER_SOCKET
 
-MOST_SOCKET_BYTES = 107  # Of the path of a unix socket.
+MOST_SOCKET_BYTES = 107  # Limit on the path of a unix socket.
 
 
 def star_network(testbed: SwitchTestbed) -> Network:

@@ -1,4 +1,4 @@
-"""What netsum prints: JSON for scripts, tables and lines for people.
+"""Output of netsum: JSON for scripts, tables and lines for people.
 
 All text for people goes through here. Text from outside (names of jobs, reasons, paths) is printed as it is: never read as
 rich's markup, never replaced by an emoji, and its control characters are shown, not sent to the terminal.

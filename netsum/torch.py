@@ -29,7 +29,7 @@ _PLACES: Final = {
 
 def register() -> None:
     """Register the backend, if this PyTorch has torch.distributed; can be called again."""
-    # Not at the top of the module: PyTorch calls this while it is being imported, by this module for one.
+    # PyTorch calls this while it is being imported, by this module for one, so the import is not at the top.
     import torch.distributed as dist
 
     if dist.is_available() and NAME not in dist.Backend.backend_list:
@@ -45,7 +45,7 @@ def register() -> None:
 
 
 def _create(options: Any, backend_options: Any) -> Any:
-    # What a process group needs, compiled code among it, is loaded by who makes one, not by all who import torch.
+    # The needs of a process group, compiled code among them, are loaded with the first group, not by every import of torch.
     from host_agent.torch.process_group import create
 
     return create(options, backend_options)

@@ -1,4 +1,4 @@
-"""Compiles what a first run would compile, for the build of an image: ``python -m netsum.warm_cache``.
+"""Compiles the machine code of a first run, for the build of an image: ``python -m netsum.warm_cache``.
 
 The worker's machine code, and where the extras ``controller`` and ``sim`` are installed also that of the switch on
 loopback. It is kept beside the sources if they can be written, else in NUMBA_CACHE_DIR or the user's cache folder. Machine

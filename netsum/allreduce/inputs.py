@@ -20,7 +20,7 @@ SHIFT = BLOCK
 """How many elements the numbers move on from one repeat to the next, so that a sum of the last one is not right again."""
 _BLOCK = 1 << 18
 _BITS = {"float32": 24, "float64": 29, "float16": 11, "int32": 30, "int64": 62}
-"""What the sum over all ranks may be wide; a float64's is as wide as netsum's lanes hold exactly."""
+"""Largest width of the sum over all ranks, in bits; a float64's is as wide as netsum's lanes hold exactly."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Inputs:
 
     contributions: Array  # Shape (elements + SHIFT x (rounds - 1),).
     results: Array  # The same shape: what must come out.
-    elements: int  # Of one round.
+    elements: int  # Elements of one round.
 
     def contribution(self, repeat: int) -> Array:
         """Return the rank's array in a round; shape (elements,), a view."""
@@ -44,7 +44,7 @@ class Inputs:
 
 
 def make_inputs(exchange: Exchange, rank: int, world_size: int, rounds: int, seed: int) -> Inputs:
-    """Compute a rank's numbers, and what they and the others' come to."""
+    """Compute a rank's numbers, and the result over all ranks."""
     count = exchange.elements + SHIFT * (rounds - 1)
     contributions, results = np.empty(count, exchange.dtype), np.empty(count, exchange.dtype)
     streams = [np.random.SFC64([seed, each]) for each in range(world_size)]

@@ -25,17 +25,17 @@ class RankError(NetsumError):
 
 @dataclass(frozen=True)
 class Site:
-    """Where a rank runs."""
+    """The place where a rank runs."""
 
     name: str
-    prefix: tuple[str, ...] = ()  # What a command line must begin with to run there.
+    prefix: tuple[str, ...] = ()  # Beginning of a command line that runs there.
     environment: Mapping[str, str] = field(default_factory=dict)  # Added to ours.
 
 
 class Ranks(Conversation):
     """A process for each rank; they are gone when the ``with`` block ends.
 
-    `command`: what a rank runs, given its number; it prints messages as lines of JSON, and stays after its last, ``done``,
+    `command`: a rank's command, given its number; it prints messages as lines of JSON, and stays after its last, ``done``,
     until its standard input ends.
     """
 

@@ -1,4 +1,4 @@
-"""Times and checks one rank's part, whatever does the reducing: netsum, or what it is compared with."""
+"""Times and checks one rank's part of an all-reduce by netsum or by a peer."""
 
 import hashlib
 import time
@@ -22,7 +22,7 @@ class Reducer(Protocol):
         """Reduce `array` over all ranks into `out`, as the exchange says."""
 
     def counts(self) -> dict[str, Any]:
-        """Return what the last all-reduce cost on the network; empty if that is not known."""
+        """Return the network cost of the last all-reduce; empty if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class MeasuredRound:
     exchange: Exchange
     repeat: int  # 0 and up; a warm-up has -1.
     seconds: float  # From the end of the barrier before to the result.
-    # What this process had of the processors meanwhile, the system's work for it included.
+    # Processor time of this process meanwhile, the system's work for it included.
     processor_seconds: float
     # Whether the result was right, bit for bit; with few bits, within the bound of their error.
     correct: bool

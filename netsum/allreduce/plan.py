@@ -1,6 +1,6 @@
-"""What is to be reduced, how often; the same for all ranks.
+"""Arrays to reduce, and repeats; the same for all ranks.
 
-Failures raise `PlanError`; the message says what is wrong.
+Failures raise `PlanError` with the reason.
 """
 
 import json
@@ -36,7 +36,7 @@ CHOICES: dict[str, tuple[int | str, ...]] = {
 
 
 class PlanError(ArgumentError):
-    """There is no such all-reduce; the message says what is expected."""
+    """There is no such all-reduce; the message names the expected value."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Spread:
 class Row:
     """Result of one exchange."""
 
-    # dtype, op, elements, bytes: what was reduced; the size of one rank's array in memory.
+    # dtype, op, elements, bytes: the reduction; the size of one rank's array in memory.
     dtype: str
     op: str
     elements: int
@@ -41,16 +41,16 @@ class Row:
     elements_per_s: Spread  # Elements of one rank's array over those seconds.
     # Algorithm bandwidth as nccl-tests defines it: bytes of one rank's array over the median time.
     algbw_bytes_per_s: float
-    # Bus bandwidth as nccl-tests defines it for an all-reduce of n ranks: the algorithm bandwidth times 2(n − 1)/n, which
-    # is what each link of a ring would carry.
+    # Bus bandwidth as nccl-tests defines it for an all-reduce of n ranks: the algorithm bandwidth times 2(n − 1)/n, as
+    # each link of a ring would carry.
     busbw_bytes_per_s: float
-    processor_seconds: float  # What all ranks together had of the processors in the timed repeats.
+    processor_seconds: float  # Processor time of all ranks together in the timed repeats.
     correct: bool  # Whether all results of all ranks were right bit for bit, warm-ups included.
     same_bits: bool  # Whether all ranks had the same bits.
     # packets, retransmissions: of all ranks, in the timed repeats, sent and received; None if that is not known.
     packets: int | None
     retransmissions: int | None
-    checksums: list[str]  # Of each timed repeat, the first 16 digits of the result's SHA-256 at rank 0.
+    checksums: list[str]  # First 16 digits of the result's SHA-256 at rank 0, for each timed repeat.
     # density, overlap, sparse, bits: as in `netsum.allreduce.plan.Exchange`.
     density: float
     overlap: str
@@ -60,7 +60,7 @@ class Row:
     bytes_sent: int | None
     bytes_received: int | None
     # own_share, union_share: of the array's blocks, those in which a rank had anything but zeros, on the average of the
-    # ranks, and those in which any had, which travelled; None if all blocks did, whatever they held.
+    # ranks, and those in which any had, which travelled; None if all blocks travelled.
     own_share: float | None
     union_share: float | None
 
@@ -70,7 +70,7 @@ class Row:
 
 
 def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[Row]:
-    """Put together what was measured. `rounds`: for each rank its messages of event "round", in order."""
+    """Combine the measurements. `rounds`: for each rank its messages of event "round", in order."""
     by_round: dict[int, list[Message]] = defaultdict(list)
     for said in rounds:
         for number, message in enumerate(said):

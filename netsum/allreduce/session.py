@@ -1,6 +1,6 @@
 """A whole all-reduce between hosts: of this machine over an embedded switch, of a testbed, or through a given controller.
 
-Failures raise `TestbedError`; the message says what is wrong.
+Failures raise `TestbedError` with the reason.
 """
 
 import json
@@ -31,13 +31,13 @@ SERVICE_TIMEOUT_S = START_TIMEOUT_S + PROGRAM_TIMEOUT_S + 20.0
 class MeasuredPlan:
     """Result of an all-reduce between hosts."""
 
-    job: str  # Its name at the controller.
+    job: str  # Name at the controller.
     hosts: list[str]
     # slots, lanes: chunks in flight at most, and int32 values a packet carries.
     slots: int
     lanes: int
     rows: list[Row]  # One for each exchange.
-    counters: dict[str, int]  # What the switch counted for the job; empty if unknown.
+    counters: dict[str, int]  # The switch's counters of the job; empty if unknown.
 
     @property
     def correct(self) -> bool:

@@ -43,7 +43,7 @@ class InNetwork:
         self._communicator.allreduce(array, exchange.op, out=out, **how)  # type: ignore[arg-type]  # checked by Exchange
 
     def counts(self) -> dict[str, Any]:
-        """Return what the last all-reduce cost on the network."""
+        """Return the network cost of the last all-reduce."""
         spent = self._communicator.stats
         names = (
             "chunks",
@@ -114,7 +114,7 @@ def take_part(
                 echo(each.to_message(rank))
                 correct, rounds = correct and each.correct, rounds + 1
             ending.finishing = True
-            communicator.barrier()  # None leaves while another still needs an answer.
+            communicator.barrier()  # Every rank stays while another one still needs an answer.
             spent = communicator.total_stats
             echo(
                 {
@@ -132,7 +132,7 @@ def take_part(
 
 
 class JobLostError(PeerError):
-    """What the job was joined for cannot be done any more; the message says why."""
+    """The purpose of the job cannot be reached any more; the message gives the reason."""
 
 
 @dataclass

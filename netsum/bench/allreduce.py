@@ -40,7 +40,7 @@ class _Bench:
         self, topology: str, slots: str | None, folder: Path, echo: Callable[[str], None], per_host: int
     ) -> None:
         self._per_host = per_host
-        self.uplinks: list[str] = []  # What hosts sent, by the switch's port counters, as sentences.
+        self.uplinks: list[str] = []  # Bytes that hosts sent, by the switch's port counters, as sentences.
         self._topology = topology
         self._slots = slots
         self._folder = folder
@@ -91,7 +91,7 @@ class _Bench:
 
     def _keep(self, results: Iterable[AllReduceResult]) -> None:
         self.results += results
-        # What was measured stays, whatever becomes of the rest.
+        # Finished measurements stay if a later one fails.
         (self._folder / "results.json").write_text(
             json.dumps([asdict(one) for one in self.results], indent=1), encoding="utf-8"
         )
@@ -103,7 +103,7 @@ class _Bench:
 
 
 class _SwitchTime:
-    """What the testbed's switches have of the processors while ranks follow a plan."""
+    """Processor time of the testbed's switches while ranks follow a plan."""
 
     def __init__(self, bed: RunningTestbed, plan: Plan, ranks: int) -> None:
         self._processes = [Path("/proc", str(each["pid"]), "task") for each in bed.state["switches"].values()]

@@ -26,7 +26,7 @@ from topologies.topology_file import load_topology
 
 _SILENCE_S = 600.0  # How long the ranks may print nothing: one training, on a slow link.
 _QUICK_TASKS = ("digits_cnn", "transformer_lm")
-_QUICK_SCALE = 0.3  # Of the steps, for a quick look.
+_QUICK_SCALE = 0.3  # Share of the steps, for a quick look.
 
 
 def run(

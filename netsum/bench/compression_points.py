@@ -1,4 +1,4 @@
-"""What `netsum compression bench` runs: tasks, compressors with the memory that suits each, and where results are kept."""
+"""Points of `netsum compression bench`: tasks, compressors with the memory that suits each, and names of results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -86,13 +86,13 @@ class Point:
     task: str
     method: str
     backend: str
-    seed: int  # Of the model, the batches and the compressor.
+    seed: int  # Seed of the model, the batches and the compressor.
     steps: int
     network: str  # Topology and rate of the links, as tables name them.
 
     @property
     def file_name(self) -> str:
-        """Where its result is kept."""
+        """Name of the file of its result."""
         words = (
             self.task,
             self.method,

@@ -1,7 +1,7 @@
-"""``netsum bench host``: what it costs to turn gradients into lanes and lanes into gradients.
+"""``netsum bench host``: the cost of converting gradients to lanes and lanes to gradients.
 
 Blocks go straight into and out of datagrams, a batch of them that stays in the cache, as when they are sent. Beside it
-stands what NumPy needs to copy the same array, to change its type, and to do the same with whole-array operations.
+stands NumPy's time to copy the same array, to change its type, and to do the same with whole-array operations.
 """
 
 import os

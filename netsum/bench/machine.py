@@ -1,4 +1,4 @@
-"""What a measurement was made on, when, and with which command; and the example programs that several benchmarks train."""
+"""Machine, date and command of a measurement; and the example programs that several benchmarks train."""
 
 import datetime
 import os

@@ -31,7 +31,7 @@ from sim.network.worker import Worker
 
 LANES = 256
 SLOTS = 32  # Chunks under way: 32 jobs share a switch's 1,024 slots.
-CHUNKS_AT_ONCE = 1024  # Of an all-reduce: 1 MiB.
+CHUNKS_AT_ONCE = 1024  # Chunks of an all-reduce: 1 MiB.
 MOST_WORKERS = 32
 MOST_PORTS = 480
 
@@ -89,7 +89,7 @@ def packets_per_s(hosts: int, packets: int, lanes: int) -> float:
             added_bytes=added,
             on_ended=check,
         )
-    gc.collect()  # What earlier runs left.
+    gc.collect()  # Garbage of earlier runs.
     started = time.process_time()
     network.run(limit_ns=10**12)
     used = time.process_time() - started
@@ -101,7 +101,7 @@ def run(*, hosts: str, packets: int, runs: int) -> None:
     """Print packets/s for each number of hosts, with all lanes computed and with a quarter of them, in turn."""
     counts = whole_numbers(hosts, "--hosts")
     print(f"{machine_and_date()}; load {os.getloadavg()[0]:.1f}")
-    packets_per_s(4, 1000, LANES)  # Compiles what is not in the cache.
+    packets_per_s(4, 1000, LANES)  # Compiles code that is not in the cache.
     made = Rows(">hosts", ">lanes computed", ">packets/s", ">least", ">most", ">MB so far", key=2)
     for count in counts:
         found: dict[int, list[float]] = {LANES: [], 64: []}

@@ -1,6 +1,6 @@
 """``netsum strategies bench``: the same task and seeds under every strategy, in virtual time.
 
-All workers of a training run in this process. What they send and wait for is kept, so that the time on links of any rate and
+All workers of a training run in this process. Their messages and waits are kept, so that the time on links of any rate and
 round trip can be computed afterwards; the times of collectives come from the simulator.
 """
 

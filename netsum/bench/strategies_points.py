@@ -1,4 +1,4 @@
-"""What `netsum strategies bench` runs: tasks, and strategies with the options that they are compared with."""
+"""Points of `netsum strategies bench`: tasks, and strategies with the options for the comparison."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ class Task:
     hidden: int  # Width of the hidden layer; 0: softmax regression, which is convex.
     # Whether each worker has the images of few digits only (two shards of those in the order of digits).
     skewed: bool
-    rate: float  # Of plain SGD, the same under every strategy.
+    rate: float  # Learning rate of plain SGD, the same under every strategy.
     target: float  # Accuracy whose time is compared.
 
 
@@ -72,15 +72,15 @@ class Point:
     # task, recipe: keys of `TASKS` and `RECIPES`.
     task: str
     recipe: str
-    workers: int  # That train; a parameter server is one more.
-    seed: int  # Of data, model and batches.
+    workers: int  # Workers that train; a parameter server is one more.
+    seed: int  # Seed of data, model and batches.
     steps: int
-    step_us: int  # What a step computes.
+    step_us: int  # Computing time of a step, in microseconds.
     slowest: float = 1.0  # How many times longer the last worker computes.
 
     @property
     def file_name(self) -> str:
-        """Where its result is kept."""
+        """Name of the file of its result."""
         slowest = "" if self.slowest == 1 else f"slowest-{self.slowest:g}_"
         return (
             f"{self.task}_{self.recipe}_{self.workers}-workers_{self.steps}-steps_{self.step_us}-us_{slowest}"

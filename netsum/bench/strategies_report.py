@@ -22,7 +22,7 @@ Durations = Mapping[NetworkOf, Mapping[tuple[int, int, int], float]]
 
 @dataclass(frozen=True)
 class Times:
-    """When each look of a training was, by network, in seconds."""
+    """Time of each evaluation of a training, by network, in seconds."""
 
     looks: dict[NetworkOf, list[float]]
 
@@ -46,7 +46,7 @@ class Row:
     # sent_kb, busiest_kb: sent by a worker, and at the host's link that carries most in one direction.
     sent_kb: float
     busiest_kb: float
-    synchronizations: int  # Of a worker; the mean, rounded.
+    synchronizations: int  # Synchronizations of a worker; the mean, rounded.
     steps: float | None  # Mean number to the target; None if a seed did not reach it.
     seconds: float  # Mean time of all steps on the first network.
     to_target: dict[NetworkOf, float | None]  # Mean time to the target.

@@ -17,7 +17,7 @@ from netsum.virtual.group import run_workers
 
 BATCH: Final = 16
 _LOOKS: Final = 40  # How often the accuracy is taken.
-_EPOCHS: Final = 1  # Of a round of FedAvg.
+_EPOCHS: Final = 1  # Epochs of a round of FedAvg.
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Shards:
     """The digits, divided over workers. `parts`: images (n, 64) and digits (n,) of each worker."""
 
     parts: list[tuple[Tensor, Tensor]]
-    test: tuple[Tensor, Tensor]  # Of no worker.
+    test: tuple[Tensor, Tensor]  # Test samples, which no worker has.
 
 
 def shards(workers: int, seed: int, *, skewed: bool) -> Shards:
@@ -36,7 +36,7 @@ def shards(workers: int, seed: int, *, skewed: bool) -> Shards:
     train, test = load_digits(seed)
     order = train.digits.argsort(kind="stable") if skewed else np.arange(len(train))
     pieces = np.array_split(order, 2 * workers)
-    # Of shards in order, a worker has two that are not neighbours.
+    # A worker has two shards that are not neighbours.
     dealt = np.random.default_rng(seed).permutation(2 * workers) if skewed else np.arange(2 * workers)
     own = [np.concatenate([pieces[dealt[2 * each]], pieces[dealt[2 * each + 1]]]) for each in range(workers)]
     return Shards([_tensors(train.take(each)) for each in own], _tensors(test))
@@ -141,7 +141,7 @@ def _batches(
 
 
 def _consensus(strategies: dict[int, Any], name: str, served: int) -> Tensor:
-    """Return what the training would be left with now: the server's model, a worker's, the first group's, or the mean."""
+    """Return the model that the training would end with now: the server's model, a worker's, the first group's, or the mean."""
     if served or name == "backup":  # Backup workers differ in nothing but how far they are.
         model: Tensor = strategies[0].vector()
         return model

@@ -1,4 +1,4 @@
-"""netsum beside Gloo inside PyTorch: runs the ranks, and writes what they measured as tables."""
+"""netsum beside Gloo inside PyTorch: runs the ranks, and writes their measurements as tables."""
 
 import os
 import statistics
@@ -35,9 +35,9 @@ DEVICES = ("cpu", "cuda")
 
 @dataclass
 class Comparison:
-    """What ranks measured."""
+    """Measurements of ranks."""
 
-    # Of a collective, by (its name, bytes, dtype) and backend, one for each run; bytes that rank 0 received likewise.
+    # Seconds of a collective, by (name, bytes, dtype) and backend, one for each run; bytes that rank 0 received likewise.
     seconds: dict[tuple[str, int, str], dict[str, list[float]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
@@ -60,7 +60,7 @@ class Comparison:
 
 
 def plan_of(runs: int, collectives: str, sizes: str, examples: str, dtypes: str, device: str) -> TorchPlan:
-    """Read a plan as options write it: with commas between what is listed; no sizes and examples if empty.
+    """Read a plan as options write it: lists have commas; no sizes and examples if empty.
 
     Raises PlanError if there is no such collective, size, example, type or device.
     """
@@ -91,7 +91,7 @@ def plan_of(runs: int, collectives: str, sizes: str, examples: str, dtypes: str,
 
 
 def compare(plan: TorchPlan, where: RunningTestbed | int, *, controller: str, folder: Path) -> Comparison:
-    """Run a rank on each host of a testbed, or some on loopback, and return what they measured; `RankError` if a rank failed."""
+    """Run a rank on each host of a testbed, or some on loopback, and return their measurements; `RankError` if a rank failed."""
     comparison = Comparison()
     os.environ["NETSUM_CONTROLLER"] = controller
     run_ranks("torch_rank", plan.to_json(), where, folder, SILENCE_S, comparison.take)

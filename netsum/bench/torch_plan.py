@@ -1,4 +1,4 @@
-"""What the ranks of `netsum bench torch` measure; without PyTorch, for ranks that do not use it."""
+"""The plan of the ranks of `netsum bench torch`; without PyTorch, for ranks that do not use it."""
 
 import dataclasses
 import json
@@ -17,14 +17,14 @@ COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather")
 
 @dataclass(frozen=True)
 class TorchPlan:
-    """What the ranks measure."""
+    """The plan of the measurements."""
 
     runs: int  # How often all of it, the two backends in turn.
-    collectives: list[str]  # Of `COLLECTIVES`.
-    sizes: list[int]  # Of the tensors: what is reduced or gathered in all, in bytes of float32.
+    collectives: list[str]  # Members of `COLLECTIVES`.
+    sizes: list[int]  # Whole sizes of the reduced or gathered tensors, in bytes of float32.
     dtypes: list[str]  # Their types, and those in which gradients are added.
     examples: dict[str, int]  # Steps of each example, by the name of its module.
-    device: str  # Where the tensors are; the examples are trained on the CPU.
+    device: str  # Device of the tensors; the examples are trained on the CPU.
 
     def to_json(self) -> str:
         """Return it as text."""

@@ -1,6 +1,6 @@
 """One rank of the comparisons of netsum with Gloo inside PyTorch: both groups in the same processes, used in turn.
 
-What was measured comes from rank 0.
+The measurements come from rank 0.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ _TIMEOUT = timedelta(seconds=300)
 
 
 def _run(collective: str, tensor: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """Run a collective over a tensor of the whole size; returns what it makes."""
+    """Run a collective over a tensor of the whole size; returns its result."""
     if collective == "all_reduce":
         dist.all_reduce(tensor, group=group)
         return tensor
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for group in groups.values():  # Connections are made, and code loaded, by the first ones.
             _measure_collective(group, "all_reduce", 1 << 16, "float32", plan.device, options.interface)
         for run in range(plan.runs):
-            # Which comes first changes with each run.
+            # The first backend changes with each run.
             order = BACKENDS if run % 2 == 0 else BACKENDS[::-1]
             _measure(plan, {backend: groups[backend] for backend in order}, run, options.interface)
     return 0

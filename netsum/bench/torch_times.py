@@ -38,7 +38,7 @@ _OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
 }
-"""What Open MPI needs for more processes than processors, and as root; MPICH ignores it."""
+"""Environment of Open MPI for more processes than processors, and as root; MPICH ignores it."""
 _MPI_TIMEOUT_S = 600.0
 
 

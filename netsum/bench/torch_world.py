@@ -1,4 +1,4 @@
-"""What the ranks of benches that use torch begin and end with: they meet over Gloo, and none leaves before all are done.
+"""Begin and end of the ranks of benches that use torch: they meet over Gloo, and all stay until all are done.
 
 They print lines of JSON as `netsum.allreduce.launch.Ranks` takes them.
 """
@@ -47,7 +47,7 @@ def wire_bytes(interface: str) -> tuple[int, int]:
 def world(options: argparse.Namespace, timeout: timedelta) -> Iterator[dict[str, Any]]:
     """Be a rank of Gloo's default group for a block.
 
-    Yields a dict: what is put there is said when the block has ended at all ranks.
+    Yields a dict whose items are printed when the block has ended at all ranks.
     """
     os.environ["GLOO_SOCKET_IFNAME"] = options.interface
     torch.set_num_threads(1)
@@ -63,5 +63,5 @@ def world(options: argparse.Namespace, timeout: timedelta) -> Iterator[dict[str,
     yield outcome
     dist.barrier()
     print_json_line({"event": "done", "rank": options.rank, **outcome})
-    sys.stdin.read()  # None leaves while another still needs an answer.
+    sys.stdin.read()  # Every rank stays while another one still needs an answer.
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""The slot program by hand, compiled where a C compiler is: what the engine's packets cost a program written for them alone."""
+"""The slot program by hand, compiled where a C compiler is: the cost of the engine's packets for a program written for them."""
 
 import ctypes
 import shutil

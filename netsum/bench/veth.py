@@ -63,7 +63,7 @@ class Comparison:
 
     @property
     def hand_ratio(self) -> float | None:
-        """What part of the median of the program by hand the kernel's is; None without clang."""
+        """Ratio of the in-kernel median to the hand-written program's; None without clang."""
         return self._times(XDP, BY_HAND)
 
     def _times(self, one: str, other: str) -> float | None:

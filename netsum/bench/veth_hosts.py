@@ -33,7 +33,7 @@ _RESULT = c.VERSION << 4 | c.KIND_RESULT
 
 
 def lanes_of(job: BenchJob, worker: int) -> NDArray[np.int32]:
-    """Return what a worker contributes, int32[16, lanes]: chunk n has row n modulo 16."""
+    """Return a worker's contributions, int32[16, lanes]: chunk n has row n modulo 16."""
     random = np.random.default_rng(worker)
     return random.integers(-(2**20), 2**20, (_TEMPLATES, job.lanes), dtype=np.int32)
 
@@ -91,7 +91,7 @@ class Host:
 
     @property
     def end_ns(self) -> int:
-        """When the last result came, in ns of the monotonic clock."""
+        """Arrival of the last result, in ns of the monotonic clock."""
         return int(self._words[3])
 
     def right(self, chunks: int) -> bool:

@@ -2,7 +2,7 @@
 
 ``sudo python -m netsum.bench.veth_queues`` makes a virtual cable with one receive queue, then one with a queue per processor.
 On each processor a process sends contributions as fast as it can, to a slot of its own, and the switch at the other end adds
-them; what it cannot take is lost before it. A packet that adds makes no packet, so the port is the only one. Counted are the
+them; excess packets are lost before it. A packet that adds makes no packet, so the port is the only one. Counted are the
 packets that the program has seen, on each processor.
 """
 

@@ -110,7 +110,7 @@ def forgetful_switch(job: BenchJob) -> XdpSwitch:
 
 
 def adding_ns(lanes: int, repeat: int = 100_000) -> dict[str, int]:
-    """Return what a packet that adds costs in the kernel's test runs, in ns: of the compiled program, and by hand with clang."""
+    """Return the cost of a packet that adds in the kernel's test runs, in ns: of the compiled program, and by hand with clang."""
     job, found = BenchJob(3, lanes), {}
     packet = contribution(job, 0, 0, struct.pack(f"!{lanes}i", *range(lanes)))
     switch = forgetful_switch(job)

@@ -54,7 +54,7 @@ def shard(images: Images, worker_id: int, num_workers: int) -> Images:
 
 
 def batch_indices(step: int, shard_length: int, batch: int, seed: int) -> "np.ndarray":
-    """Which images of its shard a worker takes in a step, shape (batch,).
+    """Choose the images of its shard that a worker takes in a step, shape (batch,).
 
     A pass takes the shard in a shuffled order, the last images that do not fill a batch excepted. The order
     is the same for all workers; their images are not.

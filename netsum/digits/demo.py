@@ -32,7 +32,7 @@ BMV2_TASK = DigitsTask(lanes=64, steps=60, hidden=(64,), slots=32)
 """BMv2 forwards some thousand packets a second, and queues 64 a port."""
 
 GLOBAL_BATCH = 128
-FAILED_RUNS = Path("runs")  # Where the logs of a run that failed are kept.
+FAILED_RUNS = Path("runs")  # Folder of the logs of a failed run.
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A multi-layer perceptron on one flat parameter vector: forward, loss and gradient in NumPy.
 
-One vector, because that is what an all-reduce takes; the layers are views of it. Everything is
+One vector, because an all-reduce takes one; the layers are views of it. Everything is
 deterministic: the same parameters and the same batch give the same bits in every process on a machine.
 """
 

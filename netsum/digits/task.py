@@ -1,4 +1,4 @@
-"""What a training run is."""
+"""Parameters of a training run."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,7 +16,7 @@ class DigitsTask:
     hidden: tuple[int, ...] = (512, 256)  # Units of each hidden layer.
     batch: int = 32  # Images a worker takes in a step.
     rate: float = 0.05
-    seed: int = 0  # Of the split, the order of the images and the first parameters.
+    seed: int = 0  # Seed of the split, the order of the images and the first parameters.
     slots: int = 64  # Chunks in flight at most; a power of two.
     timeout_s: float = 10.0  # Deadline of a collective, in seconds.
 

@@ -39,8 +39,8 @@ class TrainingOutcome:
     losses: list[float]  # Mean loss of each step's batch over all workers, before the step.
     parameters: Floats  # Worker 0's at the end, shape (size,).
     digests: tuple[str, ...]  # SHA-256 of each worker's parameters.
-    statistics: list[dict[str, Any]]  # What each worker's communicator counted in the last epoch of the job.
-    counters: dict[str, int]  # What the switch counted in it; empty if it did not answer.
+    statistics: list[dict[str, Any]]  # Counters of each worker's communicator in the last epoch of the job.
+    counters: dict[str, int]  # Counters of the switch in that epoch; empty if it did not answer.
     seconds: float  # From the first admission to the last worker's end.
     reduce_seconds: float  # Mean over the workers of the time spent in all-reduce.
     job_epochs: int  # 1 and the number of restarts.

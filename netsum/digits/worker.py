@@ -81,13 +81,13 @@ class DigitsWorker:
 def main() -> None:
     """Work until the task is done or the runner closes the stream."""
     commands, events = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # What a library prints belongs in the log, not among the messages.
+    sys.stdout = sys.stderr  # Output of libraries belongs in the log, not among the messages.
     opening = read_line(commands)
     if opening is None:
         return
     task = DigitsTask.from_json(opening["task"])
     worker = DigitsWorker(task, Images.load(Path(opening["images"])), events)
-    compile_ahead()  # Where the parent has not, this takes long, and no deadline is running yet.
+    compile_ahead()  # Takes long unless the parent has compiled; no deadline is running yet.
     with join(
         opening["controller"],
         job=JOB,

@@ -1,4 +1,4 @@
-"""Looks at this machine for what netsum uses, and says what to do about what is missing."""
+"""Checks this machine for the tools that netsum uses, and names the remedy for each missing one."""
 
 from netsum.doctor.examination import examine
 from netsum.doctor.finding import Finding

@@ -1,16 +1,16 @@
-"""What a check found."""
+"""Findings of checks."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found."""
+    """Finding of one check."""
 
     subject: str
     found: str
-    needed_for: str = ""  # What does not work without it; empty if all is well.
-    remedy: str = ""  # What to do; empty if all is well.
+    needed_for: str = ""  # Features that do not work without it; empty if all is well.
+    remedy: str = ""  # The remedy; empty if all is well.
     required: bool = False  # Whether nothing works without it: then `netsum doctor` fails.
     tried: bool = True  # Whether the check was done; `remedy` then says how to have it done.
 

@@ -1,4 +1,4 @@
-"""What the kernel offers and allows."""
+"""Checks of the kernel's features and permissions."""
 
 import os
 import shutil
@@ -107,7 +107,7 @@ def privileges() -> Finding:
 
 
 def xdp() -> Finding:
-    """Look whether programs for XDP can be loaded; what was loaded is gone at once."""
+    """Check whether programs for XDP can be loaded, and unload them at once."""
     from sim.switch.bpf import syscall
     from sim.switch.bpf.btf import lock_btf
     from sim.switch.bpf.stubs import instruction

@@ -1,4 +1,4 @@
-"""What is installed."""
+"""Checks of installed software."""
 
 import importlib.metadata
 import shutil

@@ -1,4 +1,4 @@
-"""What `netsum explore` does: runs explorations, shows how far they are, writes what they find."""
+"""The work of `netsum explore`: runs explorations, shows their progress, writes their findings."""
 
 from netsum.explore.at_random import run_at_random
 from netsum.explore.runs import go_on, print_configurations, replay, run

@@ -29,7 +29,7 @@ class Counting(Protocol):
         """The worker core's machine code."""
 
     def counted(self) -> Mapping[str, int]:
-        """Return what it has counted."""
+        """Return the counts."""
 
 
 def run_at_random(
@@ -68,7 +68,7 @@ def run_at_random(
 def _run(
     seed: int, process: int, seconds: float, make: Callable[[], Counting] | None, out: Path
 ) -> tuple[dict[str, Tally], dict[str, int], bool]:
-    """Run all systems in turn; returns the tallies, what was counted, and whether something was violated."""
+    """Run all systems in turn; returns the tallies, the counts, and whether a guarantee was violated."""
     program = compiled_program(_LANES).json
     counting = make() if make else None
     worker = counting.worker if counting else None

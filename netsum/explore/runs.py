@@ -1,4 +1,4 @@
-"""Explorations with progress, checkpoints and files of what they find."""
+"""Explorations with progress, checkpoints and files of their findings."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """The slot protocol as a layer of scapy: ``from netsum.packets.layer import Netsum``.
 
-Fields, names and widths come from the protocol's specification (docs/protocol.md). What is malformed is shown as far as it goes,
-and goes out as it came in: no field is corrected or filled in.
+Fields, names and widths come from the protocol's specification (docs/protocol.md). A malformed packet is shown as far as
+possible, and goes out unchanged: no field is corrected or filled in.
 
 >>> packet = IP(dst="10.0.0.254") / UDP() / Netsum(kind="PROBE", job_id=1, token=0xC0FFEE)  # doctest: +SKIP
 >>> sr1(packet)[Netsum].workers_seen  # doctest: +SKIP
@@ -57,7 +57,7 @@ class _FlagsField(FlagsField):  # type: ignore[misc]  # scapy ships no types
 
 
 class _ExponentField(ShortField):  # type: ignore[misc]
-    """A block's exponent as sent, shown as what it means; a PROBE has its number there, and a STATUS that of its PROBE."""
+    """A block's exponent as sent, shown with its meaning; a PROBE has its number there, and a STATUS that of its PROBE."""
 
     def i2repr(self, pkt: Any, x: Any) -> str:
         if pkt is not None and pkt.kind in (c.KIND_PROBE, c.KIND_STATUS):
@@ -163,12 +163,12 @@ class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
 
     @property
     def pool_version(self) -> int:
-        """Which of the slot's versions."""
+        """Pool version of the slot."""
         return int(self.pool_index) % c.POOL_VERSIONS
 
     @property
     def part(self) -> str | None:
-        """What a CONTRIBUTE or RESULT is part of, as its exponent encodes it; None if it does not."""
+        """Content of a CONTRIBUTE or RESULT, as its exponent encodes it; None if it does not."""
         return part_of(int(self.exponent)) if self.kind in (c.KIND_CONTRIBUTE, c.KIND_RESULT) else None
 
     @property

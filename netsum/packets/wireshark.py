@@ -1,4 +1,4 @@
-"""Where Wireshark's dissector of the protocol is, and where Wireshark looks for such.
+"""Paths of the protocol's dissector for Wireshark, and of Wireshark's plugins.
 
 The dissector is one file of Lua; p4/spec/generate.py writes the protocol's specification at its head.
 """

@@ -1,13 +1,13 @@
-"""What a rank of a recorded training does beside training: it times steps, profiles some, and writes its trace.
+"""Recorder of a rank's training: times steps, profiles some, and writes a trace.
 
 `netsum.torch.register`, which PyTorch calls when it is imported, installs this where NETSUM_RECORD names a folder.
 
 NETSUM_RECORD        folder of the traces
 NETSUM_RECORD_STEPS  steps to time, and as many to profile
 
-A step is what is between two steps of an optimizer of torch.optim, the first of several. After some that are not counted, steps
-are timed as they are; then PyTorch's profiler says what they consist of, and, in one more, its ExecutionTraceObserver what is
-communicated. The profiler makes a step longer, so the computing is scaled to that of the steps without it.
+A step lies between two steps of an optimizer of torch.optim, the first of several. After some that are not counted, steps are
+timed unprofiled; then PyTorch's profiler records their operators, and, in one more, its ExecutionTraceObserver the
+communications. The profiler makes a step longer, so the computing is scaled to that of the steps without it.
 """
 
 import itertools
@@ -147,5 +147,5 @@ def install() -> None:
         return
     recorder = Recorder(Path(os.environ["NETSUM_RECORD"]), int(os.environ["NETSUM_RECORD_STEPS"]))
     register_optimizer_step_post_hook(recorder.after)
-    # torchrun's own process, and what the training starts beside its ranks, have no optimizer.
+    # torchrun's own process and other child processes of the training have no optimizer.
     (Path(os.environ["NETSUM_RECORD"]) / "torch").touch()

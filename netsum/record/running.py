@@ -15,12 +15,12 @@ from topologies.children import Child
 
 _AGAIN_S = 0.1
 _NOTES = ("rank*.*", "torch", ".observed*")
-"""What recorders leave in the folder besides traces, while the training runs."""
+"""Files of recorders in the folder besides traces, while the training runs."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What was recorded: a file for each rank, and what each rank's recorder says of it."""
+    """A recording: a file for each rank, and each recorder's description."""
 
     place: str
     ranks: list[dict[str, Any]]
@@ -89,7 +89,7 @@ def _remove(folder: Path, *patterns: str) -> None:
 
 
 def _all_ranks(folder: Path) -> Recorded | None:
-    """Return what was recorded, if all ranks are done; raises CommandError if one could not record."""
+    """Return the recording, if all ranks are done; raises CommandError if one could not record."""
     for path in sorted(folder.glob("rank*.error")):
         raise CommandError(f"{path.stem}: {path.read_text()}")
     found = {path.stem: json.loads(path.read_text()) for path in folder.glob("rank*.json")}

@@ -1,7 +1,7 @@
-"""A training's step from what PyTorch's profiler and ExecutionTraceObserver say of it, as nodes of a Chakra trace.
+"""A training's step as nodes of a Chakra trace, from PyTorch's profiler and ExecutionTraceObserver.
 
 MLCommons Chakra's trace linker joins the two by the numbers of operators; here the order of communications does, as they are of
-different steps: the observer says what is communicated (kind and bytes), the profiler when it begins and ends. Operators do not
+different steps: the observer has kind and bytes of a communication, the profiler its begin and end. Operators do not
 name the ranks, so a training with process groups of some of the ranks is refused.
 
 A rank computes, and waits for communications. It waits for one that ends while no operator runs, from the last operator or launch
@@ -34,8 +34,7 @@ _OURS: Final[dict[str, Kind]] = {
     "all_gather": "all-gather",
     "barrier": "all-reduce",
 }
-# By the operator's name without underscores at its ends: what it is, and which of its arguments has the bytes that the rank
-# brings.
+# By the operator's name without underscores at its ends: its kind, and the argument with the bytes that the rank contributes.
 _OPERATORS: Final[dict[str, tuple[Kind, int]]] = {
     "allreduce": ("all-reduce", 0),
     "allreduce_coalesced": ("all-reduce", 0),
@@ -79,11 +78,11 @@ class Event:
 
 @dataclass(frozen=True)
 class Communication:
-    """A communication of a step; `size` in bytes, as Chakra has it: of an all-gather what each rank brings."""
+    """A communication of a step; `size` in bytes, as Chakra has it: of an all-gather, the contribution of each rank."""
 
     kind: Kind
     size: int
-    peer: int = -1  # Of a message.
+    peer: int = -1  # Peer of a message.
     tag: int = 0
 
 
@@ -117,7 +116,7 @@ class Step:
 
 
 def communications(observed: Any, ranks: int) -> list[Communication]:
-    """Return what a step communicates, from an execution trace of it.
+    """Return the communications of a step, from an execution trace of it.
 
     Raises RecordingError if it communicates nothing, or something that no trace can hold.
     """
@@ -246,7 +245,7 @@ def _waits(start_ns: int, end_ns: int, launches: Sequence[int], ended: Sequence[
 def nodes_of(step: Step, called: Sequence[Communication], length_ns: int, density: float = 1.0) -> list[Any]:
     """Return the nodes of a step.
 
-    `length_ns`: what the step takes without the profiler: computing is scaled so that it does, with waits as long as they were.
+    `length_ns`: duration of the step without the profiler, to which computing is scaled; waits keep their lengths.
     `density`: the share of blocks of all-reduces that are not zero. Raises RecordingError if the waits alone take longer.
     """
     if length_ns <= step.waiting_ns:

@@ -1,4 +1,4 @@
-"""What a training of `netsum repro` does beside training: it records gradients and weights, and obeys a condition.
+"""Recorder of a training of `netsum repro`: records gradients and weights, and obeys a condition.
 
 `netsum.torch.register`, which PyTorch calls when it is imported, installs this where NETSUM_REPRO names a folder.
 
@@ -6,7 +6,7 @@ NETSUM_REPRO         folder of the records
 NETSUM_REPRO_STEPS   optimizer steps to record
 NETSUM_REPRO_OVER    backend of the default group and of groups that name one
 NETSUM_REPRO_BUCKET  bytes of DistributedDataParallel's buckets
-NETSUM_REPRO_ORDER   "reversed": every rank contributes to all-reduces and reduce-scatters what another one has
+NETSUM_REPRO_ORDER   "reversed": every rank contributes another rank's tensors to all-reduces and reduce-scatters
 NETSUM_REPRO_SEED    of torch, NumPy and random, before the script begins
 """
 
@@ -33,7 +33,7 @@ REVERSED_GLOO: Final = "netsum_repro"
 """Name of the backend that is Gloo with the order of the ranks reversed."""
 _AS_GLOO = "allgather _allgather_base allgather_coalesced allreduce_coalesced alltoall alltoall_base barrier"
 _AS_GLOO += " broadcast gather recv recv_anysource reduce scatter send"
-"""What it leaves to Gloo."""
+"""Calls that it leaves to Gloo."""
 
 
 class Recorder:
@@ -136,7 +136,9 @@ def _choose_backend(recorder: Recorder) -> None:
     @functools.wraps(begin)
     def begin_over(backend: Any = None, *arguments: Any, **options: Any) -> None:
         backend = over or backend
-        options.pop("pg_options", None)  # They are another backend's, or contradict the condition.
+        options.pop(
+            "pg_options", None
+        )  # These options belong to another backend, or contradict the condition.
         if reverse and backend == "netsum":
             from host_agent.torch.process_group import NetsumProcessGroup
 
@@ -155,7 +157,7 @@ def _choose_backend(recorder: Recorder) -> None:
 
 
 def _from_the_other_end(collective: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a reduction to which each rank gives what the rank at the other end has, so that all orders are reversed."""
+    """Return a reduction to which each rank gives the tensors of the rank at the other end, so that all orders are reversed."""
 
     @functools.wraps(collective)
     def exchanged(self: Any, tensors: Any, *arguments: Any, **options: Any) -> Any:
@@ -172,7 +174,7 @@ def _from_the_other_end(collective: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_the_other_end(group: Any, given: Any) -> Any:
-    """Return what the rank at the other end has, in new tensors."""
+    """Return the tensors of the rank at the other end, in new ones."""
     if not isinstance(given, Tensor):
         return [_of_the_other_end(group, each) for each in given]
     other = group.size() - 1 - group.rank()

@@ -11,13 +11,13 @@ import numpy as np
 from netsum.command_errors import CommandError
 
 SHOW_STACKS: Final = signal.SIGRTMAX
-"""What the processes of a run get before they are stopped because it takes too long."""
+"""Grace of the processes of a run before they are killed because it takes too long, in seconds."""
 _KEY = ("optimizer", "step", "kind", "tensor", "dtype", "shape")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two runs part."""
+    """The place where two runs differ first."""
 
     # rank, step: at which rank, and at which step of the optimizer, from 0.
     rank: int
@@ -27,7 +27,7 @@ class Difference:
     kind: str = ""
     tensor: str = ""
     element: tuple[int, ...] = ()  # Index of the first element that differs.
-    values: tuple[str, str] = ("", "")  # Its bits in both runs, in hexadecimal.
+    values: tuple[str, str] = ("", "")  # The element's bits in both runs, in hexadecimal.
 
     def __str__(self) -> str:
         if not self.kind:

@@ -23,7 +23,7 @@ OVER: Final = {
     "gloo": {"NETSUM_REPRO_OVER": "gloo"},
 }
 OF_ITS_OWN_SWITCH: Final = ("lanes", "loss", "tree")
-"""What a switch is started with, where NETSUM_CONTROLLER names no network."""
+"""Environment of a switch that is started where NETSUM_CONTROLLER names no network."""
 NETSUM_ALONE: Final = (*OF_ITS_OWN_SWITCH, "link")
 CONDITIONS: Final[dict[str, dict[str, str]]] = {
     "buckets": {"NETSUM_REPRO_BUCKET": "1024"},
@@ -44,7 +44,7 @@ MEANING: Final = {
     "controller": "the network",
 }
 _LEAST_LIMIT_S, _LIMIT = 120.0, 20.0
-"""A run may take this long, and this many times what the first one took: one that hangs is not waited for to --timeout."""
+"""Limits of a run in seconds and in multiples of the first run's time: a hanging run ends before --timeout."""
 _SEED: Final = {"NETSUM_REPRO_SEED": "1"}
 _FRAME: Final = re.compile(r'File "(.*)", line (\d+) in (.*)')
 _LIBRARIES: Final = (sys.prefix, sys.base_prefix, os.fspath(Path(__file__).parents[2] / "host_agent"))
@@ -53,14 +53,14 @@ _PROCESSES: Final = re.compile(r"(--nproc[-_]per[-_]node)(=|$)(.*)")
 
 @dataclass
 class Compared:
-    """What a run is, beside the first run over the same sums."""
+    """A run beside the first run over the same sums."""
 
     # over, condition: names of `OVER`, and of `CONDITIONS`, "repeated", "seeded", "workers N" or "controller ADDRESS".
     over: str
     condition: str
     # "same", "different", or "not applied" if the training has nothing that the condition changes.
     result: str
-    first: Difference | None = None  # Where they part.
+    first: Difference | None = None  # The first difference.
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a document."""
@@ -86,7 +86,7 @@ class Training:
     """A user's command."""
 
     command: Sequence[str]
-    folder: Path  # Of the records and outputs of all runs.
+    folder: Path  # Folder of the records and outputs of all runs.
     steps: int  # Optimizer steps to record.
     timeout_s: float  # How long a run may take.
 
@@ -122,7 +122,7 @@ def _killed(folder: Path) -> str:
     """Kill the processes of a training that PyTorch is loaded in, and return in which calls their main threads were."""
     found = []
     for path in folder.glob("*.stack"):
-        with contextlib.suppress(OSError):  # It has ended meanwhile.
+        with contextlib.suppress(OSError):  # The process has ended meanwhile.
             if os.fsencode(f"NETSUM_REPRO={folder}\0") in Path("/proc", path.stem, "environ").read_bytes():
                 os.kill(int(path.stem), SHOW_STACKS)
                 found.append(path)
@@ -164,7 +164,9 @@ def examine(
     for count in workers:
         with_workers(training.command, count)
     for name in [each for each in os.environ if each.startswith("NETSUM_REPRO")]:
-        del os.environ[name]  # It is about another command's runs, of which this command is a part.
+        del os.environ[
+            name
+        ]  # The variable belongs to another command's runs, of which this command is a part.
     findings = Findings()
     for over in overs:
         series = _Series(training, over, findings, report)

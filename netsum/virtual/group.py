@@ -35,7 +35,7 @@ class _Meeting:
 
 
 class _Shared:
-    """What workers hand to one another."""
+    """The mailbox of the workers."""
 
     def __init__(self) -> None:
         self.meetings: dict[tuple[int, ...], _Meeting] = {}
@@ -152,7 +152,7 @@ def run_workers(
 ) -> tuple[list[Result], World]:
     """Run `body(rank, group, world)` at each of several workers in virtual time.
 
-    `links`: by default communication takes no time. Returns what each returned, and the world with its events.
+    `links`: by default communication takes no time. Returns the result of each, and the world with its events.
     """
     world = World(workers, links or UniformLinks())
     members = groups(world)

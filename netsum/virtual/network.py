@@ -31,7 +31,7 @@ limit = "100000s"
 class NetworkOf:
     """A star: every host's link has the same rate, and so has the round trip between any two."""
 
-    rate_bps: int  # Of a link, each way.
+    rate_bps: int  # Rate of a link, each way.
     rtt_us: float  # Between two hosts, without waiting: four times a link's latency.
 
 

@@ -1,4 +1,4 @@
-"""When rounds with a quorum end, and which activities wait for them."""
+"""Ends of rounds with a quorum, and the activities that wait for them."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -8,13 +8,13 @@ Event = list[Any]
 
 
 class RoundClock:
-    """When rounds end, and which activities go on then.
+    """Ends of rounds, and the activities that resume then.
 
     A round begins when all its members have entered it and no host is `ahead` results behind; it ends for all at once.
     """
 
     def __init__(self, duration: Callable[[int, int, int], float], hosts: int) -> None:
-        self.ends: dict[int, float] = {}  # When each round ends, in seconds, of those that have begun.
+        self.ends: dict[int, float] = {}  # End of each round that has begun, in seconds.
         self._duration = duration
         self._taken = [0] * hosts
         self._waiting: dict[int, list[tuple[int, int, Event]]] = defaultdict(list)

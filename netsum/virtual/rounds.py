@@ -1,6 +1,6 @@
 """Rounds of a job with a quorum, among workers in virtual time: those that are ready first are members, others come late.
 
-docs/protocol.md#quorums says what a round is.
+docs/protocol.md#quorums defines a round.
 """
 
 from dataclasses import dataclass, field
@@ -31,9 +31,9 @@ class _Round:
 
 
 class RoundsOfJob:
-    """What the workers of a job with a quorum share.
+    """Shared state of the workers of a job with a quorum.
 
-    `workers`, `quorum`: how many there are, and the arrays of how many are reduced. `seed`: of the draw among those that are
+    `workers`, `quorum`: their number, and the number of arrays that are reduced. `seed`: of the draw among those that are
     ready at the same time. Raises MisuseError if the quorum is not 1 to `workers`.
     """
 

@@ -1,6 +1,6 @@
-"""When the activities of several hosts go on that compute, send, and wait for one another.
+"""Discrete-event scheduler for host activities: computing, messages, waits.
 
-An event is a list that begins with its kind, so that what was recorded can be kept as JSON:
+An event is a list that begins with its kind, so that a recording can be kept as JSON:
 
 ========================================  ===========================================================
 ``["compute", seconds]``                  the activity computes
@@ -46,7 +46,7 @@ class Links(Protocol):
 
 
 class Timeline:
-    """A clock for each activity, and what each waits for.
+    """A clock for each activity, and the wait of each.
 
     An activity is in turn when `turn` returns it; then it submits its next event. Events are so submitted in the order of time.
 
@@ -55,9 +55,9 @@ class Timeline:
 
     def __init__(self, links: Links, hosts: int) -> None:
         self._links = links
-        self.now: list[float] = []  # Of each activity, in seconds.
-        self.marks: dict[int, float] = {}  # When each mark was passed first.
-        self.rounds = RoundClock(links.round, hosts)  # When rounds with a quorum end.
+        self.now: list[float] = []  # Time of each activity, in seconds.
+        self.marks: dict[int, float] = {}  # Time at which each mark was passed first.
+        self.rounds = RoundClock(links.round, hosts)  # Ends of rounds with a quorum.
         self._host: list[int] = []
         self._ready: list[tuple[float, int, int]] = []
         self._order = 0
@@ -180,7 +180,7 @@ class Timeline:
 
 
 def replay(events: Sequence[Sequence[Event]], hosts: int, links: Links) -> Mapping[int, float]:
-    """Return when each mark is passed if activities do on other links what they did when they were recorded.
+    """Return the time of each mark if recorded activities run on other links.
 
     `events`: of each activity; those of the hosts come first.
     """

@@ -20,14 +20,14 @@ class _Stopped(BaseException):
 class World:
     """A clock that the threads of several workers share.
 
-    Results depend on nothing but what the workers compute and the links: a thread runs until its next event, then the one whose
+    Results depend on the workers' computing and the links alone: a thread runs until its next event, then the one whose
     virtual time is the earliest. Only `compute` and communication take virtual time.
     """
 
     def __init__(self, workers: int, links: Links) -> None:
         self.workers = workers
         self.timeline = Timeline(links, workers)
-        # Of each activity, in the order of time; `netsum.virtual.timeline.replay` takes them.
+        # Events of each activity, in the order of time; `netsum.virtual.timeline.replay` takes them.
         self.events: list[list[Event]] = [[] for _ in range(workers)]
         # A semaphore of `threading` is Python code, which an interruption can leave with its lock in the wrong state.
         self._turns: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(workers)]
@@ -38,9 +38,9 @@ class World:
         self.conditions = 0
 
     def run(self, body: Callable[[int], Result]) -> list[Result]:
-        """Run `body(rank)` at each worker, and return what each returned.
+        """Run `body(rank)` at each worker, and return the results.
 
-        Raises BaseException: what the first worker that failed raised, or an interruption. All threads have ended then.
+        Raises BaseException: the error of the first worker that failed, or an interruption. All threads have ended then.
         """
         results: dict[int, Result] = {}
 
