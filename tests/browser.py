@@ -32,7 +32,7 @@ class Browser:
         self._process, self._reading, self._writing = process, reading, writing
         self._buffer, self._number, self._session = b"", 0, ""
         self.messages: list[str] = []
-        """What the page wrote to its console, and its exceptions."""
+        """The page's console output and exceptions."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Accessibility"):
@@ -84,7 +84,7 @@ class Browser:
         return self.run(_WAIT % condition)
 
     def text(self) -> str:
-        """Return what the page shows."""
+        """Return the page's text."""
         return str(self.run("document.body.innerText"))
 
     def size(self, width: int, height: int = 900, dark: bool = False) -> None:
@@ -118,7 +118,7 @@ class Browser:
         ]
 
     def screenshot(self, path: Path, whole: bool = True) -> None:
-        """Write what the window shows, or the whole page, to a PNG file."""
+        """Write the visible part, or the whole page, to a PNG file."""
         data = self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
         path.write_bytes(base64.b64decode(data))
 

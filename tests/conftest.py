@@ -1,4 +1,4 @@
-"""What holds for all tests: random data, signals, order, and how a second run takes up what a first one skipped."""
+"""Settings of all tests: random data, signals, order, and a second run of the tests that a first one skipped."""
 
 import os
 import signal
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class SkippedRecorder:
-    """Writes down what was skipped, a test or a whole file a line."""
+    """Writes down skipped tests and files, one a line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

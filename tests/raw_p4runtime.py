@@ -1,4 +1,4 @@
-"""A P4Runtime client for tests: sends what a test gives it, right or wrong, and keeps what a switch streams."""
+"""A P4Runtime client for tests: sends messages, right or wrong, and keeps a switch's stream."""
 
 import queue
 import threading

@@ -1,4 +1,4 @@
-"""What netsum raises on purpose has one root, so that ``except NetsumError`` catches it."""
+"""All errors of netsum have one root, so that ``except NetsumError`` catches them."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""The layout of the tests: no folder of tests hides an installed package; a second run takes up what a first one skipped."""
+"""The layout of the tests: folders hide no installed package; a second run takes up the tests that a first one skipped."""
 
 import ast
 import subprocess

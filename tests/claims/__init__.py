@@ -1,1 +1,1 @@
-"""What papers claim of strategies, each tried on a task of minutes: `python -m tests.claims`."""
+"""Papers' claims on strategies, each tried on a task of minutes: `python -m tests.claims`."""

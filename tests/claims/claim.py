@@ -13,7 +13,7 @@ class ClaimResult:
     headings: Sequence[str]  # As `netsum.terminal.Rows` takes them.
     rows: Sequence[tuple[str, ...]]
     findings: Sequence[tuple[str, bool]]
-    setting: str = ""  # What was trained.
+    setting: str = ""  # The trained model and task.
     key: int = 1  # Columns that name a row.
 
     @property

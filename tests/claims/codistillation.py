@@ -17,10 +17,12 @@ from tests.claims.claim import Claim, ClaimResult, Echo
 
 IMAGES: Final = 512  # For training; all others are for validation.
 NOISE: Final = 0.2  # Part of the images whose label is drawn at random, in training and in validation.
-BATCH: Final = 128  # Of a worker: so large that the noise of the gradient hardly matters.
+BATCH: Final = 128  # Batch of a worker: so large that the noise of the gradient hardly matters.
 STEPS: Final = 500
 SEEDS: Final = range(3)
-RATES: Final = tuple(round(10 ** (third / 3), 5) for third in range(-10, -6))  # Of Adam; the same for all.
+RATES: Final = tuple(
+    round(10 ** (third / 3), 5) for third in range(-10, -6)
+)  # Learning rates of Adam; the same for all.
 SCALING, NEAR, END = 1.02, 1.01, 1.001
 """Times the least loss of one group of 4: the losses to reach. The first is for the question whether more workers save steps."""
 _LOOK: Final = 5  # Steps between two looks at the loss.

@@ -14,7 +14,7 @@ from netsum.virtual.group import run_workers
 from tests.claims.claim import Claim, ClaimResult, Echo
 
 CLIENTS: Final = 100
-FRACTION: Final = 0.1  # Of the clients, in a round.
+FRACTION: Final = 0.1  # Share of the clients in a round.
 TARGET: Final = 0.95
 BATCH: Final = 10
 SEEDS: Final = range(5)
@@ -108,7 +108,7 @@ def curves(
                 if rank == 0:
                     looks.append(model.accuracies(data.test))
                     if last[0] == limit and max(looks[-1]) >= TARGET:
-                        # Not this round: other clients may be in it already.
+                        # The next round, as other clients may be in this one already.
                         last[0] = min(limit, max(s.round + 1, int(_LONGER * s.round)))
                 if s.round >= last[0]:
                     return

@@ -28,7 +28,7 @@ def _run(echo: Echo) -> ClaimResult:
     for target in _TARGETS:
         ours, theirs = (_seconds_to(found[name], target) for name in ("incremental", "full"))
         ratio = f"{theirs / ours:.2f}" if ours and theirs else "-"
-        # What full size does not reach in as many steps, it has not reached sooner.
+        # An accuracy that full size does not reach in as many steps, it has not reached sooner.
         less = less and ours is not None and (theirs is None or ours < theirs)
         rows.append((f"{target:.0%}", _text(ours), _text(theirs), ratio))
         reached.append(f"{target:.0%} after {_text(ours)} and {_text(theirs)}")

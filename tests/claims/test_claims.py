@@ -1,4 +1,4 @@
-"""The claims on strategies, and their examples: small runs, and what the command makes of an outcome."""
+"""The claims on strategies, and their examples: small runs, and the command's verdicts."""
 
 import sys
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What 0.1.0 wrote, against what is here now: packets, a worker's messages, a controller's store, an experiment's file.
+"""Output of 0.1.0 against the present code: packets, a worker's messages, a controller's store, an experiment's file.
 
 The samples in v0_1_0/ were recorded from the sources of commit 8372b7b, the last of 0.1.0.
 """

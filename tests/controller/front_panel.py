@@ -1,4 +1,4 @@
-"""What `pm show` prints in the driver's shell of a Tofino switch."""
+"""Output of `pm show` in the driver's shell of a Tofino switch."""
 
 PM_SHOW = """
 -----+----+---+----+-------+----+--+--+---+---+---+--------+----------------+----------------+-

@@ -1,4 +1,4 @@
-"""Workers that send what a test scripts, and controllers of a testbed's switch."""
+"""Workers with scripted messages, and controllers of a testbed's switch."""
 
 import ctypes
 import os
@@ -24,7 +24,7 @@ from topologies.hosts import Host, SwitchTestbed
 
 LANES = 64
 ANSWER_TIMEOUT_S = 400.0
-"""Of answers, and of the switch; machines may be slow."""
+"""Deadline of answers, and of the switch; machines may be slow."""
 SILENCE_S = 0.2
 CLONE_NEWNET = 0x40000000
 
@@ -46,7 +46,7 @@ def endpoint(host: Host, udp_port: int) -> WorkerEndpoint:
 
 
 class ScriptedWorker:
-    """A worker that sends what a test scripts, on a socket of its host."""
+    """A worker with scripted messages, on a socket of its host."""
 
     def __init__(self, opened: socket.socket) -> None:
         self._socket = opened

@@ -1,4 +1,4 @@
-"""A controller service in a thread, on switches that only record what is written, or on real ones."""
+"""A controller service in a thread, on switches that only record writes, or on real ones."""
 
 import asyncio
 import contextlib
@@ -29,13 +29,13 @@ from netsum.programs import compiled_program
 
 LANES = 64
 DEADLINE_S = 400.0
-"""Of every wait: machines may be slow."""
+"""Deadline of every wait: machines may be slow."""
 PROGRAM = compiled_program(LANES)
 
 
 @dataclass
 class FakeSwitch:
-    """What a switch holds, and whether it can be spoken to."""
+    """A switch's contents, and whether it can be reached."""
 
     cookie: int = 0
     jobs: dict[int, Job] = field(default_factory=dict)
@@ -258,14 +258,14 @@ class Bench:
         monkeypatch.setattr(link, "SwitchTables", FakeTables)
         monkeypatch.setattr(link, "FIRST_BACKOFF_S", 0.02)
         monkeypatch.setattr(link, "LAST_BACKOFF_S", 0.05)
-        monkeypatch.setenv("NETSUM_HOST_LEAF", "0")  # Its workers are threads of one process.
+        monkeypatch.setenv("NETSUM_HOST_LEAF", "0")  # The job's workers are threads of one process.
         self._stack = contextlib.ExitStack()
         self._threads = self._stack.enter_context(ThreadPoolExecutor(40))
         self.address = f"unix:{folder}/api.sock"
         self.operator = self._stack.enter_context(OperatorClient(self.address, timeout_s=DEADLINE_S))
         self._service: ServiceThread | None = None
         self.http: tuple[str, int] | None = None
-        """Where the next service serves the window."""
+        """Address of the next service's window."""
 
     def serve(self, **registry: Any) -> ServiceThread:
         """Start the service, or the next one on the same state."""

@@ -1,4 +1,4 @@
-"""Table entries: what a job needs in a switch, their translation by the real P4Info, and differences."""
+"""Table entries: those of a job, their translation by the real P4Info, and differences."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which worker is the one that the others wait for, and when none is."""
+"""The worker that the others wait for, if there is one."""
 
 import random
 
@@ -16,7 +16,7 @@ def reported(epoch: int, first: int, us: list[int], stride: int = 1) -> jobs_pb2
 
 
 def ranks_of(late_us: list[list[int]], took_us: int = 1000) -> LastRanks:
-    """Return what is known after collectives for each of which every worker's lateness is given."""
+    """Return the findings after collectives for each of which every worker's lateness is given."""
     known = LastRanks(len(late_us[0]))
     for rank in range(len(late_us[0])):
         durations = [took_us + max(one) - one[rank] for one in late_us]

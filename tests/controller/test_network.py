@@ -1,4 +1,4 @@
-"""The description of switches and hosts: from a testbed's folder, from a file, and what is wrong with either."""
+"""The description of switches and hosts: from a testbed's folder, from a file, and errors in either."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Jobs with a quorum: their entries, what is refused, and that a controller remembers."""
+"""Jobs with a quorum: their entries, refusals, and the controller's memory."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -140,7 +140,7 @@ def test_the_first_worker_says_which_quorum(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("operated", [False, True])
 def test_workers_of_two_switches_are_refused_at_once(bench: Bench, operated: bool) -> None:
-    """Where no operator made the job, those that wait for the refused worker are notified too."""
+    """In a job that no operator made, workers that wait for the refused one are notified, too."""
     if operated:
         bench.operator.create_job("job", 4, quorum=3)
     joining = {rank: bench.joining("job", rank, 4, quorum=3) for rank in range(2)}

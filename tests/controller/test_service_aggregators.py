@@ -1,4 +1,4 @@
-"""Aggregators on hosts: the service on switches that only record what is written, and agents that tests script."""
+"""Aggregators on hosts: the service on switches that only record writes, and agents that tests script."""
 
 import queue
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ SLOTS = 1024
 
 
 class ScriptedAgent:
-    """An agent of a host whose switch only records what is written."""
+    """An agent of a host whose switch only records writes."""
 
     def __init__(
         self, bench: Bench, name: str = "agg", ip: str = "127.0.2.77", workers: str = "", mac: str = ""
@@ -139,7 +139,7 @@ def test_a_job_that_asks_for_a_host_stays_there(bench: Bench) -> None:
     seat.close()
 
 
-RACK = "127.0.2.0/30"  # Of four workers 0, 1 and 2.
+RACK = "127.0.2.0/30"  # Subnet of the workers 0, 1 and 2 of four.
 
 
 def leaf_of(bench: Bench, *, ip: str = "127.0.2.78", workers: str = RACK, mac: str = "") -> ScriptedAgent:
@@ -163,7 +163,7 @@ def tree_of(bench: Bench) -> list[tuple[str, str, list[int]]]:
     "macs", [("", ""), ("02:00:00:00:00:77", "02:00:00:00:00:78")], ids=["process", "kernel"]
 )
 def test_an_aggregator_is_a_leaf_below_another(bench: Bench, macs: tuple[str, str]) -> None:
-    """It adds for the workers that it names, also after a restart of the controller; when it goes, the root adds for all."""
+    """An agent adds for its workers, also after a restart of the controller; when it goes, the root adds for all."""
     bench.serve(recovery_s=DEADLINE_S).ready()
     root, leaf = agent_of(bench), leaf_of(bench, mac=macs[1])
     seats = trained(bench, 4, root, macs[0])

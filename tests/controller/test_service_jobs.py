@@ -1,4 +1,4 @@
-"""Joining, leaving and ending jobs over the job API, on a switch that only records what is written."""
+"""Joining, leaving and ending jobs over the job API, on a switch that only records writes."""
 
 import contextlib
 import dataclasses
@@ -44,7 +44,7 @@ def bench(lasting_bench: Bench) -> Iterator[Bench]:
     for seat in list(open_seats):
         seat.close()
     for job in lasting_bench.operator.jobs():
-        with contextlib.suppress(ServiceError):  # It may be ending by itself.
+        with contextlib.suppress(ServiceError):  # The job may be ending by itself.
             lasting_bench.operator.delete_job(job.name)
     until(lambda: lasting_bench.operator.switch().free_slots == 1024)
 
@@ -136,7 +136,7 @@ def test_a_restart_during_the_installation_is_not_overwritten_by_the_old_epoch(
     record = bench.registry.find("job").record
     first = record.epoch
     with ThreadPoolExecutor(1) as operator:
-        # It returns the counters too, so it waits for the switch.
+        # The answer has the counters, so it waits for the switch.
         restarted = operator.submit(bench.operator.restart_job, "job")
         until(lambda: record.restarts == 1)
         written.set()
@@ -262,7 +262,7 @@ def test_a_created_job_waits_for_workers_that_come_and_go(bench: Bench) -> None:
     assert bench.operator.switch().free_slots == 768
     with pytest.raises(JoinError, match="took longer"):
         bench.joining("made", 0, 2, timeout_s=0.3).result()
-    seats = bench.join_all("made", 2, slots=8)  # What the operator said counts.
+    seats = bench.join_all("made", 2, slots=8)  # The operator's request counts.
     assert seats[0].admission.slot_count == 256
     for seat in seats:
         seat.close()
@@ -351,7 +351,7 @@ def test_a_deleted_job_ends_for_its_workers(bench: Bench) -> None:
     until(lambda: not any(seat._stream._thread.is_alive() for seat in seats))
     assert ends == ["an operator deleted the job"]
     assert seats[1].trouble == "the job ended: an operator deleted the job"
-    # Its name is free at once.
+    # The job's name is free at once.
     for seat in bench.join_all("job", 2):
         seat.close()
 
@@ -421,7 +421,7 @@ def test_a_job_that_does_not_fit_is_refused_queued_or_given_less(bench: Bench) -
 
 
 def test_jobs_that_state_no_number_get_a_share_of_what_is_free(bench: Bench) -> None:
-    """Where the controller's default is a share, later jobs get fewer slots, and none is refused for earlier ones."""
+    """With a share as the controller's default, later jobs get fewer slots, and none is refused for earlier ones."""
     bench.serve(slots=Share(0.25))
     try:
         with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What Prometheus finds."""
+"""Metrics for Prometheus."""
 
 import urllib.request
 from pathlib import Path

@@ -229,7 +229,7 @@ def test_what_another_controller_wrote_is_removed_when_it_is_gone(
     ):
         until(lambda: operator.switch().state == jobs_pb2.STANDBY)
         other.tables.set_l2({loopback.hosts[0].mac: 7})
-        # It knows of no job, so it takes the id of ours away from it, and adds one.
+        # The new controller knows no job, so it takes the job's id away, and adds one.
         for number, host in enumerate(loopback.hosts):
             place = WorkerEndpoint(host.port, host.ip, host.mac, 9, switch=host.switch)
             other._tables["switch"].install(

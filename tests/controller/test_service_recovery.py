@@ -1,4 +1,4 @@
-"""What happens when the controller, a switch or the way between ends: on a switch that only records what is written."""
+"""Ends of the controller, of a switch or of the path between, on a switch that only records writes."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def test_running_jobs_do_not_notice_another_controller(bench: Bench) -> None:
     assert bench.operator.switch().free_slots == 1024 - 128 - 256
     assert bench.operator.switch().reconciliation.kept == 1
 
-    # It knows the epochs, too.
+    # The new controller knows the epochs, too.
     more = bench.join_all("more", 2)
     assert more[0].admission.epoch > seats[0].admission.epoch
     refusal = bench.joining("made", 0, 3, join_token="other").exception(DEADLINE_S)
@@ -245,7 +245,7 @@ def test_a_controller_that_was_displaced_stands_by(bench: Bench) -> None:
 def test_waiting_jobs_are_looked_through_a_few_times_after_a_restart(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not once for each of them: that was quadratic, and 9,000 of them kept a running job's workers away for minutes."""
+    """Once for all waiting jobs: once for each was quadratic, and 9,000 of them kept a running job's workers away for minutes."""
     bench.serve()
     seats = bench.join_all("job", 2, slots=1024)
     for number in range(60):

@@ -1,4 +1,4 @@
-"""What a service refuses to all clients, and the error when no service answers."""
+"""Refusals of a service, and the error when no service answers."""
 
 import dataclasses
 import gc
@@ -155,7 +155,7 @@ def test_10_000_odd_messages_touch_nothing_of_others(bench: Bench, caplog: pytes
         if job.name != "others":
             bench.operator.delete_job(job.name)
     assert bench.operator.switch().free_slots == 1024 - before.slot_count
-    gc.collect()  # What was never awaited is logged when it is collected.
+    gc.collect()  # A coroutine that was never awaited is logged when it is collected.
     assert not [record.getMessage() for record in caplog.records if record.exc_info]
 
 

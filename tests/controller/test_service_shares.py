@@ -1,4 +1,4 @@
-"""Jobs that share slots: the service on switches that only record what is written."""
+"""Jobs that share slots: the service on switches that only record writes."""
 
 from collections.abc import Iterator
 from pathlib import Path

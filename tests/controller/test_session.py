@@ -1,4 +1,4 @@
-"""What a session makes of a switch's errors."""
+"""A session's translation of a switch's errors."""
 
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ from controller.session import P4RuntimeSession
 
 
 class Failing(grpc.RpcError):
-    """What every request comes to."""
+    """The result of every request."""
 
     def __init__(self, code: grpc.StatusCode) -> None:
         self._code = code
@@ -51,6 +51,6 @@ def test_a_switch_without_a_program_has_no_cookie() -> None:
 def test_a_switch_that_cannot_say_which_program_it_has_is_not_taken_for_an_empty_one(
     code: grpc.StatusCode, error: type[Exception]
 ) -> None:
-    """It would be given a program anew, and its jobs would begin again."""
+    """Otherwise the switch would be given a program anew, and its jobs would begin again."""
     with pytest.raises(error):
         session_that_fails(code).pipeline_cookie()

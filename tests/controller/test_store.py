@@ -1,4 +1,4 @@
-"""The controller's memory, and what a ledger and it make of any sequence of jobs."""
+"""The controller's store, with a ledger, under any sequence of jobs."""
 
 import itertools
 import sqlite3
@@ -36,7 +36,7 @@ def worker(rank: int, number: int = 0) -> WorkerRecord:
 
 
 def held(kept: JobRecord) -> Job | Reservation:
-    """What a record says that its switch holds."""
+    """The contents of its switch by a record."""
     slots = kept.slots_on["s1"]
     if not kept.epoch:
         return Reservation(kept.name, kept.job_id, slots)

@@ -68,7 +68,7 @@ def test_p4runtime_stubs_live_beside_another_version_of_the_same_messages() -> N
         pytest.skip(
             "protobuf in pure Python keeps one registry of names for all pools; p4runtime-shell's are the same"
         )
-    # What p4lang's package p4runtime does on import, with other definitions: the default pool takes one of each only.
+    # As p4lang's package p4runtime on import, with other definitions: the default pool takes one of each only.
     other = descriptor_pb2.FileDescriptorProto(name="p4/v1/p4runtime.proto", package="p4.v1", syntax="proto3")
     other.message_type.add(name="WriteRequest").field.add(name="other", number=1, type=4, label=1)
     pool = descriptor_pool.Default()

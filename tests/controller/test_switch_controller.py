@@ -1,4 +1,4 @@
-"""The controller on real switches: what it writes is what the packets meet."""
+"""The controller on real switches: packets meet the entries that it writes."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -122,7 +122,7 @@ def test_after_a_restart_old_packets_do_nothing(testbed: SwitchTestbed, controll
         assert second.hears_nothing()
         assert controller.admitted(new) == {0: 0, 1: 0}
 
-        # The new life begins again at chunk 0, older than what the slots hold, and gets clean sums.
+        # The new life begins again at chunk 0, older than the slots' chunks, and gets clean sums.
         for chunk in range(8):
             first.contribute(new.admissions[0], chunk, 1)
             second.contribute(new.admissions[1], chunk, 2)
@@ -236,7 +236,7 @@ def test_a_switch_that_died_is_programmed_again_and_its_job_restarted(
         new = controller.restart_job(old)
         assert new.epoch > old.epoch
         for worker in workers:
-            while not worker.hears_nothing():  # What came before the end.
+            while not worker.hears_nothing():  # Packets from before the end.
                 pass
         for worker, admission in zip(workers, new.admissions, strict=True):
             worker.contribute(admission, 0, 7)

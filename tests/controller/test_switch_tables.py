@@ -1,4 +1,4 @@
-"""What a switch holds after jobs were installed or it was reconciled, read back table by table.
+"""A switch's contents after jobs were installed or it was reconciled, read back table by table.
 
 Each test runs through both table writers: P4Runtime, and the one for an embedded switch in the same process.
 """
@@ -98,7 +98,7 @@ def jobs() -> list[Job]:
 
 
 def expected(jobs: list[Job]) -> dict[str, set[Entry]]:
-    """What each table must hold, and nothing else."""
+    """The exact contents of each table."""
     return {
         entries.WORKER_ADMISSION: {one for job in jobs for one in entries.admission_entries(job)},
         entries.JOB_PARENT: {one for job in jobs for one in entries.parent_entries(job)},
@@ -221,7 +221,7 @@ def test_both_writers_leave_the_same_in_a_switch(
         note()
         states.append((tables.counters([0, 1, 2]), tables.admitted(restarted)))
         with pytest.raises(SwitchRefusedError, match="refused reading"):
-            tables.admitted(jobs[0])  # Its epoch is over.
+            tables.admitted(jobs[0])  # The job's epoch is over.
         with pytest.raises(SwitchRefusedError, match="refused insert for the same job again"):
             writer.write(Change.INSERT, entries.admission_entries(restarted), "the same job again")
         tables.withdraw(restarted)

@@ -19,7 +19,7 @@ BFRT, CONTEXT, BINARY = b'{"bfrt": 1}', b'{"context": 1}', bytes(range(256)) * 3
 
 @pytest.fixture
 def conf(tmp_path: Path) -> Path:
-    """What the compiler writes, moved to another folder than it was compiled in."""
+    """The compiler's output, moved to another folder."""
     (tmp_path / "pipe").mkdir()
     (tmp_path / "bf-rt.json").write_bytes(BFRT)
     (tmp_path / "pipe" / "context.json").write_bytes(CONTEXT)
@@ -42,7 +42,7 @@ def conf(tmp_path: Path) -> Path:
 
 
 def stratum_message() -> Message:
-    """BfPipelineConfig, built from what its .proto says."""
+    """BfPipelineConfig, built by its .proto."""
     file = descriptor_pb2.FileDescriptorProto(name="bf_test.proto", package="bf_test", syntax="proto3")
     config = file.message_type.add(name="BfPipelineConfig")
     profile = config.nested_type.add(name="Profile")

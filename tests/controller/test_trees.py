@@ -1,4 +1,4 @@
-"""Where a job's tree runs: which switches, which root, which children; and what cannot be a tree."""
+"""Placement of a job's tree: switches, root and children; and placements that cannot be a tree."""
 
 import contextlib
 

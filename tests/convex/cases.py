@@ -1,4 +1,4 @@
-"""What is checked of each method: the accuracy it reaches, in how many steps, and what the theorems promise."""
+"""Checks of each method: its accuracy, its steps, and the promises of the theorems."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from tests.convex.data import WORKERS, problem
 from tests.convex.minimize import Estimator, Progress, minimize
 from tests.convex.star import SimulatedStar
 
-ACCURACY: Final = 1e-10  # Of the squared distance to the optimum, relative to the start.
-STALL: Final = 1e-3  # What methods without a memory stay above.
+ACCURACY: Final = 1e-10  # Squared distance to the optimum, relative to the start.
+STALL: Final = 1e-3  # Methods without a memory stay above it.
 _STALL_STEPS: Final = 300
 _ROUGH: Final = 1e-2  # Accuracy for a hundred workers.
-_MOST_STEPS: Final = 20_000  # Where no theorem says how many.
+_MOST_STEPS: Final = 20_000  # Limit where no theorem gives one.
 
 OnStep = Callable[[int, float], None]
 
@@ -44,7 +44,7 @@ class Case:
 
     @property
     def accuracy(self) -> float:
-        """What is to be reached."""
+        """The aim of a case."""
         return ACCURACY if self.through_slots else _ROUGH
 
 
@@ -52,7 +52,7 @@ class Case:
 class CaseResult:
     """Result of a case."""
 
-    steps: int  # That were made: to the accuracy, if it was reached.
+    steps: int  # Steps to the accuracy, or to the end.
     # Steps to the square root of the accuracy; about half of `steps` where the rate is linear.
     half: int | None
     # Relative to the start: at the end, or for a method that stalls the least of the last two thirds.
@@ -60,8 +60,8 @@ class CaseResult:
     # Steps after which the theorem promises the accuracy; None where the step is larger than the theorem's.
     bound: int | None
     descent_steps: int | None  # Steps of gradient descent without compression, of a hundred workers.
-    payload_bytes: float  # That a worker contributes in a step, agreements included.
-    # That a worker sends in a step, headers and retransmissions included; None in memory.
+    payload_bytes: float  # Bytes that a worker contributes in a step, agreements included.
+    # Bytes that a worker sends in a step, headers and retransmissions included; None in memory.
     wire_bytes: float | None
     lost: int
     holds: bool
@@ -175,7 +175,7 @@ def _holds(case: Case, progress: Progress, descent: int | None, bound: int | Non
 def _allowed(case: Case, descent: int, omega: float) -> float:
     """Return how many steps the theory allows ISEGA with a hundred workers, given those without compression.
 
-    1 + 6 ω/n times as many, or what its shifts need if that is more.
+    1 + 6 ω/n times as many, or the steps of its shifts if there are more.
     """
     workers = problem(case.problem).workers
     shifts = theory.steps_to(1.0 - theory.diana_alpha(omega) / 2.0, case.accuracy)

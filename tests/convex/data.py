@@ -9,7 +9,7 @@ from tests.convex.problems import LogisticRegression, Problem, Ridge, heterogene
 
 WORKERS: Final = 4
 MANY: Final = 100
-_ROWS, _DIMENSION = 12, 100  # Of each of a hundred workers.
+_ROWS, _DIMENSION = 12, 100  # Sizes for each of a hundred workers.
 
 
 @cache

@@ -112,7 +112,7 @@ class Ridge(Problem):
 
     @property
     def curvature(self) -> float:
-        """Of ½ t²."""
+        """Derivatives of ½ t²."""
         return 1.0
 
     def _hessian(self, point: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ class LogisticRegression(Problem):
 
     @property
     def curvature(self) -> float:
-        """Of log(1 + exp(−t))."""
+        """Derivatives of log(1 + exp(−t))."""
         return 0.25
 
     def _hessian(self, point: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ class SimulatedStar:
             self._packets_sent += outcome.statistics.packets_sent
             self._bytes_sent += outcome.statistics.bytes_sent
             results.append(outcome.result)
-        # Of bytes: NaN must be alike, too.
+        # By bytes: NaN must be alike, too.
         if any(each.tobytes() != results[0].tobytes() for each in results):
             raise AssertionError("the workers got different results")
         return split_like(torch.from_numpy(results[0]), first.tensors)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LANES = 8
 COMPILE = "import sys, tofino, pathlib; tofino.compile_into(tofino.Variant('tofino', {}), pathlib.Path(sys.argv[1]))"
 
-# What is done wrong: the file, what stands there, and what is put in its place.
+# Faults: the file, the original text, and its replacement.
 FAULTS = {
     "egress does not take the replica id": (
         "single.p4",

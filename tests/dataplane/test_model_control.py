@@ -40,7 +40,7 @@ WAIT_MS = 100
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the controller pushes, and what runs it."""
+    """The program that the controller pushes, and its target."""
 
     conf: Path
     p4info: Path
@@ -78,7 +78,7 @@ def on_the_model(chip: asic_model.Chip, folder: Path) -> Compiled:
 
 
 def mac_of(number: int) -> str:
-    """What the switch's UDP ports show for a host."""
+    """A host's address at the switch's UDP ports."""
     return "02:00:" + bytes(map(int, f"{NETWORK}.{number}".split("."))).hex(":")
 
 
@@ -203,7 +203,7 @@ def test_a_job_on_the_model_outlives_its_controller_and_the_model(
     assert len(testbed.chassis.made) == 1
     add(comms, 2)
 
-    # What it did not write goes, and what is missing comes back.
+    # Stray entries go, and missing ones come back.
     process.end(signal.SIGTERM)
     stray = TableEntry(
         (Exact(77), Exact(0)), 0, action_of(testbed, "rewrite"), (0x02000000FFFF, 0x0A000001, 9)

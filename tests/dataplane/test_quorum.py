@@ -22,7 +22,7 @@ class QuorumJob(Job):
         self.quorum = quorum
 
     def entries(self) -> list[Entry]:
-        """List what the controller writes for the job."""
+        """List the controller's entries for the job."""
         return [
             *super().entries(),
             Entry("job_quorum", {"job_id": self.job_id}, "set_quorum", {"workers": self.quorum}),

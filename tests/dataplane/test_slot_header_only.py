@@ -14,7 +14,7 @@ def has_room(target: Target) -> bool:
 def full(
     target: Target, job: Job, chunk: int, total: list[int], worker_id: int | None = None
 ) -> list[Packet]:
-    """Return what a packet without lanes brings when the slot is full and has lanes, for all workers or one."""
+    """Return the answers to a packet without lanes when the slot is full and has lanes, for all workers or one."""
     answers = job.results(chunk, total) if has_room(target) else job.statuses(chunk, job.full_mask)
     return answers if worker_id is None else [answers[worker_id]]
 
@@ -99,7 +99,7 @@ def test_nothing_leaves_with_more_room_than_the_target_has(target: Target, make_
 
 @pytest.mark.parametrize(("op", "combined"), [(SUM, -12), (MAX, -5), (BOR, -5 | -7)])
 def test_first_without_lanes_is_neutral(target: Target, make_job: MakeJob, op: int, combined: int) -> None:
-    """Of negative numbers too: nothing stands in for the lanes that are not there."""
+    """Also of negative numbers: missing lanes count as nothing."""
     job = make_job(workers=3)
     low, lower = [-5] * target.lanes, [-7] * target.lanes
     job.expect(job.contribution(0, 0, op=op))

@@ -1,4 +1,4 @@
-"""Workers that do not agree what they are doing: nothing is added, all workers are notified."""
+"""Workers that disagree about the collective: nothing is added, all workers are notified."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is done to each lane: saturating sum, maximum, bitwise or."""
+"""Operations on each lane: saturating sum, maximum, bitwise or."""
 
 import itertools
 import random

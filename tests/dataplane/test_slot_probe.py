@@ -1,4 +1,4 @@
-"""PROBE: what a slot holds, for the one who asks, without changing it."""
+"""PROBE: the slot's contents for the sender, without changing them."""
 
 from tests.dataplane.dataplane.frames import MAX
 from tests.dataplane.dataplane.jobs import MakeJob, lanes_of, saturating_sum

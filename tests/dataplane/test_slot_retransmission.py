@@ -75,7 +75,7 @@ def test_reuse_with_retransmission(target: Target, make_job: MakeJob) -> None:
 
 
 def test_packet_delayed_past_reuses_of_its_slot(target: Target, make_job: MakeJob) -> None:
-    """What one version bit cannot show: the packet's version is the one that is being filled."""
+    """A case that one version bit cannot tell: the packet's version is the one that is being filled."""
     job = make_job(slots=1)
     late = [
         job.contribution(worker, chunk, lanes_of(target, 77)) for worker in range(2) for chunk in range(2)

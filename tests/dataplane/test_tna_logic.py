@@ -23,7 +23,7 @@ SAME = "if (held.collective == found.collective || "
 RANGE = " &&\n            (meta.admission.index & BEYOND_POOL) == 0"
 CHILD, PARENT = "((meta.admission.worker_bit != 0 && (", "(meta.admission.worker_bit == 0 && ("
 
-# What is done wrong: the file, what stands there, and what is put in its place.
+# Faults: the file, the original text, and its replacement.
 FAULTS = {
     "the older chunk wins": (TAG, NEWER, NEWER.replace("> 0", "< 0")),
     "chunks are compared as they are, not modulo 2^32": (
@@ -99,7 +99,7 @@ FAULTS = {
     "BOR is AND": (LANE, "value = value | lane;", "value = value & lane;"),
 }
 
-# What is done wrong in the slots of quorums.
+# Faults in the slots of quorums.
 QUORUM_FAULTS = {
     "a job needs no quorum": (
         SINGLE,
@@ -147,7 +147,7 @@ QUORUM_FAULTS = {
     ),
 }
 
-# What is done wrong with workers that need the header of a RESULT alone.
+# Faults with workers that need the header of a RESULT alone.
 HEADER_FAULTS = {
     "the flag is one of the collective": (SLOT, "{ hdr.netsum.flags[2:2], ", "{ hdr.netsum.flags[3:2], "),
     "the first one's flag is not kept": (
@@ -169,7 +169,7 @@ HEADER_FAULTS = {
     ),
 }
 
-# What a switch in a tree does wrong.
+# Faults of a switch in a tree.
 TREE_FAULTS = {
     "the flag goes up though a child needs the lanes": (
         TREE,

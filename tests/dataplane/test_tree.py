@@ -1,4 +1,4 @@
-"""A switch in a tree of switches: packets to the parent, packets from it, and what it refuses."""
+"""A switch in a tree of switches: packets to the parent, packets from it, and refusals."""
 
 import operator
 from collections.abc import Callable

@@ -82,7 +82,7 @@ class Both:
             target.tear_down(group, rows)
 
     def check(self, packets: list[Packet]) -> None:
-        """Run packets through both, and compare what leaves and what is in memory."""
+        """Run packets through both, and compare the output and the memory."""
         batch = Packets.of(packets)
         one, other = (list(target.switch.inject(batch, 0)) for target in self.targets)
         assert one == other, next(
@@ -307,7 +307,7 @@ def instead_of(name: str, *replaced: str) -> Callable[..., Any]:
         if change is None:
             return ll.Constant(I64, 0)
         last = arguments[-1]
-        less = self.b.or_(self.b.sub(last, ll.Constant(I64, 1)), ll.Constant(I64, 1))  # Of an even length.
+        less = self.b.or_(self.b.sub(last, ll.Constant(I64, 1)), ll.Constant(I64, 1))  # An even length.
         other = less if change else self.b.neg(last)
         return original(self, called, *arguments[:-1], other)
 

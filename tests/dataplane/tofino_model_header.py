@@ -19,7 +19,7 @@ STRIDED = "template <typename T, unsigned N> struct Strided : T { volatile uint8
 
 
 class Header:
-    """What was written; an object of the schema has a name, an offset in bytes, and a count for each dimension."""
+    """A written definition; an object of the schema has a name, an offset in bytes, and a count for each dimension."""
 
     def __init__(self) -> None:
         self.lines = [STRIDED]
@@ -46,7 +46,7 @@ class Header:
         return name
 
     def addresses(self, part: Any, path: str, base: int) -> None:
-        """Write the macros of what is in an address map; of pipes, those of the first."""
+        """Write the macros of an address map; of pipes, those of the first."""
         for one in members(part):
             name, address = f"{path}_{one.name}", base + one.offset
             for suffix, value in (
@@ -88,12 +88,12 @@ def gap(begin: int, end: int) -> str:
 
 
 def members(part: Any) -> Iterator[Any]:
-    """Return what is in an address map, by offset."""
+    """Return the objects of an address map, by offset."""
     return iter(sorted(part.objs, key=lambda one: int(one.offset)))
 
 
 def inner(one: Any) -> Any:
-    """Return what an instance or group has in it; None for a register."""
+    """Return the members of an instance or group; None for a register."""
     return one if hasattr(one, "objs") else getattr(one, "map", None)
 
 

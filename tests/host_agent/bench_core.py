@@ -23,7 +23,7 @@ MS = 1_000_000
 class BenchCore:
     """A core whose arrivals and time a test decides.
 
-    RESULTs are made of contributions: for a job of one worker they are what a switch answers.
+    RESULTs are made of contributions: in a job of one worker they are the switch's answers.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class BenchCore:
 
 
 def result(contribution: bytes, workers: int = 1, **changes: Any) -> bytes:
-    """What a switch answers to a contribution of the only worker; the last of several."""
+    """A switch's answer to a contribution of the only worker; the last of several."""
     header = Header.from_bytes(contribution)._replace(kind=KIND_RESULT, num_workers=workers)
     return header._replace(**changes).to_bytes() + contribution[HEADER_BYTES:]
 
@@ -85,7 +85,7 @@ def result(contribution: bytes, workers: int = 1, **changes: Any) -> bytes:
 def status(
     contribution: bytes, seen: int, workers: int = 1, slot_chunk: int | None = None, **changes: Any
 ) -> bytes:
-    """What a switch says about the slot of a contribution."""
+    """A switch's STATUS about the slot of a contribution."""
     header = Header.from_bytes(contribution)._replace(kind=KIND_STATUS, num_workers=workers, flags=0)
     held = header.chunk if slot_chunk is None else slot_chunk
     return header._replace(**changes).to_bytes() + seen.to_bytes(4, "big") + held.to_bytes(4, "big")

@@ -26,7 +26,7 @@ from tests.host_agent.test_exact_sums import INFINITE_FROM, exactly, rounded, wa
 Array = npt.NDArray[Any]
 SIZE = 1 << 16
 SAMPLE = 32
-"""Of a batch, that fractions check too."""
+"""Share of a batch that fractions check, too."""
 POINT = {"float16": 24, "bfloat16": 30}
 """Values are integers times 2^-POINT."""
 FINER = {"float16": 0, "bfloat16": 16}
@@ -74,7 +74,7 @@ KINDS: dict[str, Sequence[Callable[..., Array]]] = {
 
 
 def as_bfloat16(values: Array) -> Array:
-    """Drop the lower half of each float32, and what is below 2^-POINT."""
+    """Drop the lower half of each float32, and bits below 2^-POINT."""
     cut: Array = (values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
     cut[np.abs(cut) < 2.0 ** (8 - POINT["bfloat16"])] = 0.0
     return cut
@@ -115,7 +115,7 @@ def by_fsum(table: Array, name: str, divisor: int) -> Array:
 
 
 def one_batch(rng: np.random.Generator, name: str, kind: Callable[..., Array]) -> tuple[int, str]:
-    """Return how many results are wrong, and what the batch was."""
+    """Return the number of wrong results, and the batch's description."""
     summands = int(rng.choice([2, 3, 4, 5, 8]))
     narrow = name in POINT
     mean = bool(rng.integers(2)) and (narrow or (summands & (summands - 1) == 0 and kind is not tiny))

@@ -32,7 +32,7 @@ MUTANTS = 120_000
 
 
 def what_matters(bench: BenchCore) -> list[bytes]:
-    """Everything that the core holds but for what it counts, and that it heard something."""
+    """The core's state without its counters and its time of the last packet."""
     state, slots, passes = (records.copy() for records in bench.core.records)
     for name in (*REFUSALS, "packets_received", "bytes_received", "heard_ns", "unanswered"):
         state[name] = 0
@@ -200,7 +200,7 @@ def mutant(chance: random.Random, originals: list[bytes]) -> bytes:
 
 
 def marks(datagram: bytes) -> tuple[int, bytes, bytes]:
-    """What distinguishes an answer from others: its length and its header but for the exponent.
+    """Marks of an answer: its length and its header without the exponent.
 
     The exponent is not one of the marks: it is the sum, as lanes are. Those that cannot be have a test of their own.
     """

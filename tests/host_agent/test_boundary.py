@@ -1,4 +1,4 @@
-"""Where a communicator stops between two collectives."""
+"""The boundary at which a communicator stops between two collectives."""
 
 from host_agent import Admission
 from host_agent.boundary import Boundary, Position

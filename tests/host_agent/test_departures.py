@@ -1,4 +1,4 @@
-"""What is sent when: order, window, dependencies, the deadline."""
+"""Order and times of datagrams: window, dependencies, the deadline."""
 
 import numpy as np
 import pytest

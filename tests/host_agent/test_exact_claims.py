@@ -25,7 +25,7 @@ def test_1_no_sum_of_digits_leaves_int32() -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_1_2_3_digits_are_small_and_the_rest_is_exact_and_below_the_quantum(width: int) -> None:
-    """Of every exponent of float64, every h and several significands, by the routine that collectives call."""
+    """All exponents of float64, all h and several significands, by the routine that collectives call."""
     significands = [1.0, 2.0 - 2.0**-52, 1.0 + 2.0**-26, 4 / 3, -4 / 3, 2.0**-52 - 2.0]
     exponents = np.arange(LEAST_QUANTUM + 1, 1025)  # |x| < 2^E
     values = np.zeros((exponents.size, BLOCK))
@@ -147,7 +147,7 @@ def test_by_a_solver_for_every_significand_width_and_number() -> None:
     rest = significand - (digit << below)
     proved(z3.Implies(given, z3.ULT(digit, one << width)))
     proved(z3.Implies(given, z3.And(rest & ~significand == 0, z3.ULT(rest, one << below))))
-    # Where the quantum is finer than the significand's last bit, the digit is the number itself.
+    # With a quantum finer than the significand's last bit, the digit is the number itself.
     finer = z3.And(given, z3.ULE(length, width))
     proved(z3.Implies(finer, z3.And(rest == 0, z3.ULT(significand << (width - length), one << width))))
     parts, h = number("parts"), number("h")

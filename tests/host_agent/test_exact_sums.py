@@ -53,7 +53,7 @@ def rounded(value: Fraction, name: str) -> float:
 
 
 def reduce(passes: list[Pass]) -> None:
-    """Do at once what the switch does with one packet after the other."""
+    """Apply the switch's operation to all packets at once."""
     given_ = np.stack([each.source for each in passes]).astype(np.int64)
     assert len({(each.op, each.fingerprint) for each in passes}) == 1
     match passes[0].op:
@@ -175,7 +175,7 @@ def test_all_float16_in_groups() -> None:
 
 
 def test_random_results_against_integers_and_fsum() -> None:
-    from tests.host_agent.exact_sums_at_length import SIZE, check  # It imports this module.
+    from tests.host_agent.exact_sums_at_length import SIZE, check  # That module imports this one.
 
     assert check(18 * SIZE, seed=2) == 0  # Each pair of type and distribution once.
 
@@ -266,7 +266,7 @@ def test_bfloat16_is_rounded_once() -> None:
     ],
 )
 def test_special_values(summands: tuple[float, ...], result: float) -> None:
-    for place in (0, 255, 300):  # Of a block with other numbers, and of one without.
+    for place in (0, 255, 300):  # In a block with other numbers, and in one without.
         arrays = []
         for value in summands:
             arrays.append(np.zeros(301, np.float32))

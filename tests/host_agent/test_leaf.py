@@ -50,7 +50,7 @@ def test_a_leaf_that_was_ready_is_started_again_however_often_it_is_killed(
     failures: list[tuple[str, str]] = []
     name = f"killed-{os.getpid()}"
     keeper = leaf.LeafKeeper(CONTROLLER, TlsFiles(), lambda *failure: failures.append(failure))
-    others = children()  # Of other tests of this process.
+    others = children()  # Children of other tests of this process.
     keeper.keep(name, "127.0.0.1")
     for _ in range(2 * leaf._MOST_STARTS):
         wait_for_leaf(name)

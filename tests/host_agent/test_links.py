@@ -90,7 +90,7 @@ class Network:
         self._lock = threading.Lock()
 
     def carry(self, link: MemoryLink) -> int:
-        """Run what a worker has sent through the switch; return the number of datagrams."""
+        """Run a worker's datagrams through the switch; return their number."""
         with self._lock:
             count = int(link.ends.counts[0])
             link.ends.counts[0] = 0

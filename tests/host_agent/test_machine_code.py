@@ -1,4 +1,4 @@
-"""Where machine code is kept: an installation and a home that cannot be written, and a cache that came with an image."""
+"""Places of machine code: an installation and a home that cannot be written, and a cache that came with an image."""
 
 import os
 import shutil

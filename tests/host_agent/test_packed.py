@@ -50,7 +50,7 @@ def fits(bits: int, workers: int) -> bool:
 
 
 def saturating_sum(lanes: list[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
-    """What the switch makes of the workers' lanes, one after the other; none may have to be cut off."""
+    """The switch's sum of the workers' lanes, one after the other; none may saturate."""
     total = np.zeros(LANES, np.int64)
     for each in lanes:
         total += each.view(">i4")
@@ -92,7 +92,7 @@ def blocks_and_bits(draw: st.DrawFn) -> tuple[npt.NDArray[np.float32], int]:
 
 
 def worst(blocks: npt.NDArray[np.float32], result: npt.NDArray[np.float32]) -> Fraction:
-    """By how much an element is off, beyond what rounding it to float32 takes."""
+    """Error of an element beyond rounding it to float32."""
     off = Fraction(0)
     for column, value in zip(blocks.T, result.tolist(), strict=True):
         exact = sum(map(Fraction, column.tolist()), Fraction())

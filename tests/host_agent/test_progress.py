@@ -1,4 +1,4 @@
-"""What a communicator's progress makes of a batch of datagrams, driven by the caller and by its own thread."""
+"""A communicator's progress, driven by the caller and by its own thread."""
 
 import threading
 
@@ -117,7 +117,7 @@ def test_a_caller_drives_only_if_nothing_is_under_way() -> None:
     progress = Progress(bench.core, link)
     before = progress.submit(BarrierRequest().plan(bench.admission, 0))
     with progress.driven_by_caller():
-        progress.start_thread()  # Not earlier: it could be done with the first before the block begins.
+        progress.start_thread()  # Started here, as it could be done with the first before the block begins.
         after = progress.submit(BarrierRequest().plan(bench.admission, 1))
         progress.drive(after)  # returns at once
         assert after.result(FUTURE_S) is None

@@ -1,4 +1,4 @@
-"""What becomes of chunks whose RESULT does not come: when they are probed, and when they are sent again."""
+"""Chunks whose RESULT does not come: when they are probed, and when they are sent again."""
 
 import numpy as np
 import pytest

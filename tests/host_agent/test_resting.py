@@ -1,4 +1,4 @@
-"""When a worker leaves its socket alone for a while, and for how long."""
+"""Pauses in which a worker leaves its socket alone."""
 
 import numpy as np
 import pytest

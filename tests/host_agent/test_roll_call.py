@@ -26,7 +26,7 @@ def ordinary(bench: BenchCore) -> Pass:
 
 
 def sent_next(bench: BenchCore) -> list[bytes]:
-    """Return what is sent next if nothing arrives."""
+    """Return the next datagrams if nothing arrives."""
     sent: list[bytes] = []
     while not sent and not bench.core.failed:
         bench.now_ns = bench.core.next_timer_ns()
@@ -100,7 +100,7 @@ def test_a_result_that_names_no_quorum_is_malformed(added: int, flags: int) -> N
 
 
 def test_the_slot_of_a_roll_call_waits_for_the_result_behind_it() -> None:
-    """Not all workers had to be at the roll call; all were at the chunk behind it (docs/protocol.md)."""
+    """Only a quorum had to be at the roll call; all were at the chunk behind it (docs/protocol.md)."""
     bench = BenchCore(WORKERS, 2, quorum=QUORUM)
     ordinary(bench), ordinary(bench)
     bench.receive(*(result(sent, workers=WORKERS) for sent in bench.send()))

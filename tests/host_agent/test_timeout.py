@@ -128,7 +128,7 @@ def measured_bench() -> BenchCore:
 
 
 def times_of_questions(bench: BenchCore, answer: bool) -> list[int]:
-    """When PROBEs are sent in 30 s, answered (the other worker is late) or not."""
+    """Times of PROBEs in 30 s, answered (the other worker is late) or not."""
     started, times = bench.now_ns, []
     while bench.now_ns - started < 30 * SECOND:
         bench.now_ns = bench.core.next_timer_ns()

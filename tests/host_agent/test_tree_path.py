@@ -1,4 +1,4 @@
-"""A worker in a tree of switches: its path in the admission, and what a STATUS from a higher level makes it do."""
+"""A worker in a tree of switches: its path in the admission, and its reactions to a STATUS from a higher level."""
 
 import json
 from dataclasses import replace
@@ -53,7 +53,7 @@ def suspecting(bench: BenchCore) -> bytes:
 
 
 def asked(rank: int) -> tuple[BenchCore, bytes, bytes]:
-    """A core with one chunk in flight: what it sent and its PROBE."""
+    """A core with one chunk in flight: its datagrams and its PROBE."""
     bench = BenchCore(slots=1, path=place(rank), timeout_ns=CHUNK_TIMEOUT_NS)
     bench.begin(64)
     (datagram,) = bench.send()

@@ -29,7 +29,7 @@ SUMMABLE = [name for name, each in COMPRESSORS.items() if each.summability is no
 
 
 def gradient(step: int, rank: int, rows: int = 30) -> torch.Tensor:
-    """What a rank contributes in a step: (rows, 50)."""
+    """A rank's contribution to a step: (rows, 50)."""
     return torch.randn(rows, 50, generator=torch.Generator().manual_seed(100 * step + rank))
 
 

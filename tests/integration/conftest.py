@@ -12,7 +12,7 @@ LOSS = ("--drop-ppm", "10000")
 
 @pytest.fixture(scope="session")
 def torch_service() -> Iterator[str]:
-    """What NETSUM_CONTROLLER names: a switch of four places."""
+    """The service that NETSUM_CONTROLLER names: a switch of four places."""
     with local_service() as (address, _):
         yield address
 

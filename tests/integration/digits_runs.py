@@ -1,4 +1,4 @@
-"""What the tests of whole runs share: small tasks on both switches, and what a command leaves behind."""
+"""Common parts of the tests of whole runs: small tasks on both switches, and remains of a command."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ NAMING = replace(SMALL, timeout_s=20.0)
 """For runs in which the missing worker alone must be named: a busy machine may keep a live one waiting for seconds."""
 
 DEADLINE_S = 400.0
-"""Of whatever another process must do."""
+"""Deadline of every wait for another process."""
 
 ON_BOTH_SWITCHES = pytest.mark.parametrize(
     "kind",

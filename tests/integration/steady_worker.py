@@ -31,7 +31,7 @@ def is_sparse(number: int) -> bool:
 
 
 def numbers(rank: int, number: int, elements: int) -> np.ndarray[Any, Any]:
-    """What a rank contributes in a round: integers, every other time as float32, which holds them and their sums exactly.
+    """A rank's contribution to a round: integers, every other time as float32, which holds them and their sums exactly.
 
     In a sparse round most of them are zero, in runs of 64, which are others at every rank.
     """
@@ -98,7 +98,7 @@ class SteadyWorker:
         threading.Thread(target=self.listen, daemon=True).start()
         with join(job=job, rank=self.rank, world_size=self.size, timeout_s=RESTART_TIMEOUT_S) as seat:
             emit("joined", job_id=seat.admission.job_id, token=seat.admission.token, bind=seat.bind)
-            # What the old admission began comes to nothing: no need to wait until it is too late.
+            # Collectives of the old admission cannot end: no need to wait for their deadline.
             seat.watch(self.leave_to_deadline, self.give_up, lambda admission, reason: self.give_up(reason))
             while True:
                 try:

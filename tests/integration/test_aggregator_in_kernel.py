@@ -79,7 +79,9 @@ class Site:
             run("ip", "-n", self.spaces[name], "address", "add", f"10.77.0.{number}/24", "dev", "eth0")
             run("ip", "-n", bridge, "link", "set", name, "master", "br0")
         for name in ("agg", "rack"):
-            run(*inside(bridge), "ethtool", "-K", name, "gro", "on")  # It takes what XDP sends.
+            run(
+                *inside(bridge), "ethtool", "-K", name, "gro", "on"
+            )  # The interface takes packets that XDP sends.
         self.controller_address = f"unix:{folder}/api.sock"
 
     def inside(self, node: str) -> tuple[str, ...]:
@@ -214,7 +216,7 @@ def test_the_host_still_speaks_with_others(site: Site, service: ServiceThread) -
 
 
 def test_a_job_outlives_a_restart_of_the_controller(site: Site) -> None:
-    """Its workers go on while there is none; the agent registers again, and the switch is as it was."""
+    """The workers go on while there is no agent; the agent registers again, and the switch is as it was."""
     with service_on(site.options()):
         site.agent()
         workers = site.workers(4, 1000)

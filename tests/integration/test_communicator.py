@@ -34,9 +34,9 @@ from tests.integration.simulated.workload import nasty_values
 
 WORKERS = 3
 DEADLINE_S = 400.0
-"""Of what must happen; the machine may be running all other tests at once."""
+"""Deadline of expected events; the machine may be running all other tests at once."""
 SOON_S = 8.0
-"""Of what must not: how long the others are given before one is missed."""
+"""Time in which an unexpected event would happen: the others miss one by then."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a switch adds of compressed gradients has the same bits on every switch, with and without loss."""
+"""Sums of compressed gradients have the same bits on every switch, with and without loss."""
 
 import json
 import struct
@@ -45,7 +45,7 @@ class CapturedStar(EmbeddedStar):
 def reduce_on(
     kind: TestbedKind, folder: Path, drop_ppm: int, rows: int = 30
 ) -> tuple[list[Reduced], list[dict[str, Any]]]:
-    """Reduce with every summable compressor; return what each worker has got, and what it says of its packets."""
+    """Reduce with every summable compressor; return each worker's results and packet counts."""
     compile_ahead()
     program = compiled_program(LANES)
     folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The demo as a user runs it: right, with the same bits whatever is lost, and gone when it ends."""
+"""The demo as a user runs it: right, with the same bits under all losses, and gone when it ends."""
 
 import re
 import signal

@@ -64,7 +64,7 @@ def test_a_killed_worker_is_named_by_all_others(switch: StarSwitch, seed: int) -
             assert isinstance(error, MissingWorkersError)
             assert error.missing == (2,)
             assert "worker 2 did not contribute" in str(error)
-    # Results may still have come for what was on its way; then the deadline runs.
+    # Results of packets under way may still have come; then the deadline runs.
     assert network.now_ns - killed_ns < 1.5 * TIMEOUT_NS
 
 

@@ -38,7 +38,7 @@ def test_an_interruption_at_any_moment(tmp_path: Path) -> None:
             cwd=tmp_path,
             env={**os.environ, "PYTHONFAULTHANDLER": "1"},
         ) as process:
-            with pytest.raises(subprocess.TimeoutExpired):  # It runs until it is interrupted.
+            with pytest.raises(subprocess.TimeoutExpired):  # The command runs until it is interrupted.
                 process.wait(moment_s)
             process.send_signal(signal.SIGINT)
             try:

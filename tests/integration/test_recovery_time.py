@@ -1,4 +1,4 @@
-"""What losses, a slow switch and late workers cost, in virtual time and packets: bounds that do not depend on the machine."""
+"""Cost of losses, a slow switch and late workers, in virtual time and packets: bounds that do not depend on the machine."""
 
 from collections.abc import Callable
 from typing import Any

@@ -61,7 +61,7 @@ def test_a_late_worker_follows_and_delays_no_other(switch: LoopbackSwitch) -> No
             number = rounds.number
             gradient = part(comm.worker_id, number)
             if comm.worker_id == 2:
-                # It computes until the others are far ahead.
+                # The worker computes until the others are far ahead.
                 slow_computes.wait(DEADLINE_S if number == 0 else 0.001)
             rounds.offer(gradient)
             results += rounds.take(DEADLINE_S)

@@ -1,4 +1,4 @@
-"""Reduce-scatter and all-gather by real worker cores and the real P4 program: what each worker sends and receives."""
+"""Reduce-scatter and all-gather by real worker cores and the real P4 program: bytes that each worker sends and receives."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -188,7 +188,7 @@ def test_nonsense_in_rings_disturbs_no_other_worker(switch: LoopbackSwitch, seed
                 np.array([0, 1, 20, 276, 319, 320, 321, 4096, 2**31, 2**32 - 1], np.uint32), SHAPE.rows
             )
             words[first : first + SHAPE.rows] = lengths
-            # Mostly what is possible, so that the switch goes on reading.
+            # Mostly possible values, so that the switch goes on reading.
             words[UP_HEAD // 4] = (int(words[UP_TAIL // 4]) + chance.randrange(SHAPE.rows)) & 0xFFFFFFFF
             words[DOWN_TAIL // 4] = chance.getrandbits(32)
             words[SWITCH_SLEEPS // 4] = words[WORKER_SLEEPS // 4] = chance.randrange(4)

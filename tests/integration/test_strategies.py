@@ -1,4 +1,4 @@
-"""Strategies over netsum's ranks: synchronous is one process, all ranks end with the same bits, and what a killed rank does."""
+"""Strategies over netsum's ranks: synchronous is one process, all ranks end with the same bits, and a killed rank."""
 
 import os
 import signal

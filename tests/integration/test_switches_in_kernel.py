@@ -20,7 +20,7 @@ pytestmark = [
 
 @pytest.mark.parametrize(("topology", "switches"), [("star-4", 1), ("leaf-spine-4", 3)])
 def test_sums_under_loss(topology: str, switches: int, tmp_path: Path) -> None:
-    """Of each link 2 % are lost on the way to the switch, and 2 % of the packets to a host, where no discipline is passed."""
+    """Each link loses 2 % of the packets to the switch, and 2 % of those to a host where no discipline is passed."""
     with running("xdp", topology, tmp_path, "--loss", "2") as bed:
         for host in WORKERS:
             _, lose = loss_commands(bed.testbed.state["hosts"][host]["interface"], 20_000)

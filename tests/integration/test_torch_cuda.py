@@ -1,4 +1,4 @@
-"""CUDA tensors over netsum, in processes that share a GPU: what the tests of CPU tensors say, and streams."""
+"""CUDA tensors over netsum, in processes that share a GPU: the tests of CPU tensors, and streams."""
 
 import os
 import signal
@@ -24,12 +24,12 @@ pytestmark = [
 ]
 
 CYCLES = 30_000_000
-"""Of a kernel that only takes time: more than ten milliseconds."""
+"""Cycles of a kernel that only takes time: more than ten milliseconds."""
 LENGTH = 1 << 20
 
 
 def on_gpu(rank: int, world: int, body: Callable[..., Any], *arguments: Any) -> Any:
-    """Do what a test of CPU tensors does, with new tensors on the GPU by default."""
+    """Run a test of CPU tensors with new tensors on the GPU by default."""
     with torch.device("cuda"):
         return body(rank, world, *arguments)
 

@@ -1,4 +1,4 @@
-"""What PyTorch's own tool, torchfrtrace, reads in the files of netsum's flight recorder."""
+"""netsum's flight recorder files as PyTorch's own tool, torchfrtrace, reads them."""
 
 import os
 import pickle
@@ -95,7 +95,7 @@ def _every_call(rank: int, world: int, prefix: str) -> None:
     dist.destroy_process_group(group)
 
 
-# What rank 2 calls in place of an all_reduce of four float32, and what torchfrtrace says of it.
+# Calls of rank 2 in place of an all_reduce of four float32, and torchfrtrace's findings.
 ODD_CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "a count": (lambda: dist.all_reduce(torch.ones(5)), "Error type: SIZE_OR_SYNTAX_MISMATCH"),
     "a type": (

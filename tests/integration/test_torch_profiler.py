@@ -1,4 +1,4 @@
-"""What torch's profiler and monitored_barrier show of netsum's groups."""
+"""netsum's groups in torch's profiler and monitored_barrier."""
 
 from datetime import timedelta
 

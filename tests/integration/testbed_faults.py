@@ -29,10 +29,10 @@ from topologies.switch_process import missing_for_switch
 HERE = Path(__file__).parent
 NETSUM = [sys.executable, "-P", "-c", "from netsum.cli import main; main()"]
 DEADLINE_S = 800.0
-"""Of every wait: what takes a moment on an idle machine takes long on one that runs all tests at once."""
+"""Deadline of every wait: a machine that runs all tests at once is slow."""
 
 TIMEOUT_S = 100.0
-"""Of the workers' collectives, in jobs that go on, and must on a busy machine too."""
+"""Deadline of the workers' collectives in jobs that must go on, on a busy machine too."""
 CUT_S = 3.0
 """How long a link is down at most."""
 SOON_S = 30.0
@@ -46,7 +46,7 @@ FRAME_BYTES = 1514
 
 @dataclass(frozen=True)
 class Load:
-    """What a switch can carry on any machine: its rate, lanes, and the elements of a round."""
+    """Load that a switch can carry on any machine: its rate, lanes, and the elements of a round."""
 
     rate: str
     lanes: int
@@ -68,14 +68,14 @@ def wait_until(condition: Callable[[], object], what: Callable[[], str]) -> None
 
 
 class Hosts(Protocol):
-    """Where the workers of a `SteadyJob` run."""
+    """The place where the workers of a `SteadyJob` run."""
 
     load: Load
     folder: Path
 
     @property
     def controller_address(self) -> str:
-        """Where they reach the controller."""
+        """The controller's address for the workers."""
 
     def inside(self, node: str) -> tuple[str, ...]:
         """Return what to write before a command that runs on a host."""

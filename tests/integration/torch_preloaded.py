@@ -1,4 +1,4 @@
-"""What every rank of the tests needs, loaded once in the process they are forked from (see torch_ranks)."""
+"""Imports that every rank of the tests needs, loaded once in the process they are forked from (see torch_ranks)."""
 
 import contextlib
 import os

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 TIMEOUT = timedelta(seconds=600)
-"""Of the process groups; a collective that hangs fails by then."""
+"""Timeout of the process groups; a collective that hangs fails by then."""
 
 
 def forking() -> BaseContext:

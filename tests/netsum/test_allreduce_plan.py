@@ -1,4 +1,4 @@
-"""What `netsum allreduce` reduces, and how it knows what must come out."""
+"""Arrays of `netsum allreduce`, and their expected results."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ SUMS_OF_SEED_42 = [-277630075, -151482364, 665631879]
 
 
 class Exact:
-    """An all-reduce over one rank and what the others are known to give; counts barriers."""
+    """An all-reduce over one rank and the known contributions of the others; counts barriers."""
 
     def __init__(self, plan: Plan, world_size: int) -> None:
         rounds = plan.repeats + plan.warmups

@@ -15,7 +15,7 @@ from tests.dataplane.dataplane import xdp
 
 
 def test_all_packets_of_the_measurement_are_aggregated() -> None:
-    # It raises if a result is missing, or if the C program puts out anything else.
+    # The measurement raises if a result is missing, or if the C program's output differs.
     comparison = measure(64, runs=1)
 
     assert len(comparison.engine) == 1
@@ -25,7 +25,7 @@ def test_all_packets_of_the_measurement_are_aggregated() -> None:
 @pytest.mark.root
 @pytest.mark.skipif(bool(xdp.why_not()), reason=xdp.why_not() or "XDP")
 def test_the_kernels_test_runs_time_a_packet_that_adds() -> None:
-    # It raises if the packet does not add, by the compiled program or by the one in C.
+    # The measurement raises if the packet does not add, by the compiled program or by the one in C.
     found = xdp_twin.adding_ns(64, repeat=2000)
     assert found.keys() == ({"compiled", "by hand"} if xdp_twin.compiler() else {"compiled"})
     assert min(found.values()) > 0

@@ -1,4 +1,4 @@
-"""What the shell is offered."""
+"""Completions for the shell."""
 
 import pytest
 

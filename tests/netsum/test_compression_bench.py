@@ -1,4 +1,4 @@
-"""What `netsum compression bench` makes of results: the runs that remain, the table's numbers, the Pareto front."""
+"""Evaluation of results by `netsum compression bench`: the runs that remain, the table's numbers, the Pareto front."""
 
 from pathlib import Path
 

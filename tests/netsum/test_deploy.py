@@ -217,7 +217,7 @@ def test_every_rule_fires_at_a_controller_in_its_condition(
                 firing(port, log, "NetsumSwitchNotReady")
                 fired.discard(
                     "NetsumControllerDown"
-                )  # It has fired if a busy machine was late with a scrape.
+                )  # The alert has fired if a busy machine was late with a scrape.
                 running.close()
                 firing(port, log, "NetsumControllerDown")
         assert fired == set(re.findall(r"alert: (\w+)", rules))
@@ -227,7 +227,7 @@ def test_every_rule_fires_at_a_controller_in_its_condition(
 
 
 class ScriptedStreams:
-    """Streams of workers that send what a test scripts."""
+    """Streams of workers with scripted messages."""
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.insecure_channel(address)

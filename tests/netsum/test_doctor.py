@@ -1,4 +1,4 @@
-"""What `netsum doctor` finds, says and ends with."""
+"""Findings, messages and exit status of `netsum doctor`."""
 
 import json
 import os

@@ -95,7 +95,7 @@ class Installed:
         self.run("pip", "install", "--quiet", wanted, *more, timeout_s=PIP_TIMEOUT_S)
 
     def run(self, program: str, *arguments: str, timeout_s: float = RUN_TIMEOUT_S, status: int = 0) -> str:
-        """What it printed, standard error included."""
+        """Output of a command, standard error included."""
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith(("NETSUM_", "PYTHON"))
         }

@@ -99,7 +99,7 @@ def netsum(controller: str, monkeypatch: pytest.MonkeyPatch) -> Netsum:
 
 
 def document(result: Result) -> Any:
-    """What a command said in JSON."""
+    """A command's output in JSON."""
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -272,7 +272,7 @@ def test_watching_a_job(netsum: Netsum) -> None:
     assert "retrans-" in picture
 
 
-@pytest.mark.timeout(400)  # It may have to compile the worker first.
+@pytest.mark.timeout(400)  # The command may have to compile the worker first.
 def test_a_job_that_has_not_run_shows_no_counters_and_a_long_name_is_folded(
     netsum: Netsum, controller: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""What the worker library packs, the scapy layer reads, and the other way round."""
+"""The scapy layer reads packets of the worker library, and the other way round."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def has_seen(header: Header) -> bool:
 
 
 def payload(header: Header, values: list[int], status: tuple[int, int]) -> bytes:
-    """What follows the header on the wire, by NumPy."""
+    """The bytes behind the header on the wire, by NumPy."""
     packed = np.array(status, ">u4").tobytes() if has_seen(header) else b""
     return packed + (np.array(values, ">i4").tobytes() if header.flags & FLAG_LANES else b"")
 

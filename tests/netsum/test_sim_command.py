@@ -1,4 +1,4 @@
-"""`netsum sim` from its command line: what it prints, and with what it ends."""
+"""`netsum sim` from its command line: output and exit status."""
 
 import os
 import re

@@ -135,7 +135,7 @@ def test_what_other_threads_do_meanwhile_is_no_computing() -> None:
 
 
 def test_a_step_with_an_uncommon_wait_is_not_taken() -> None:
-    """Of five profiled steps, the one with the median of computing waits 60 us, all others 10 us."""
+    """Five profiled steps: the one with the median of computing waits 60 us, all others 10 us."""
     events, at = [], 0
     for computes, waits in ((20, 10), (20, 10), (20, 10), (25, 60), (30, 10), (30, 10), (20, 10)):
         events += [

@@ -1,4 +1,4 @@
-"""What `netsum strategies bench` makes of trainings: times on links, the table, which strategy wins; wrong options."""
+"""Evaluation of trainings by `netsum strategies bench`: times on links, the table, which strategy wins; wrong options."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is printed for people: text as it is, tables that never cut a cell."""
+"""Output for people: text as it is, tables that never cut a cell."""
 
 import pytest
 from hypothesis import given

@@ -156,7 +156,7 @@ def test_an_mtu_too_small_for_the_lanes_is_refused(tmp_path_factory: pytest.Temp
 def test_the_ports_of_a_switch_without_a_controller(
     testbed: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del testbed  # What it needs is here.
+    del testbed  # The folder has all that the command needs.
     monkeypatch.chdir(tmp_path_factory.mktemp("alone"))
     name = f"alone-{os.getpid()}"
     assert run("testbed", "up", "star-2", "--name", name, "--no-controller").returncode == 0

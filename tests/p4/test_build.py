@@ -27,7 +27,7 @@ def script(
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A copy of what the scripts read and write."""
+    """A copy of the files that the scripts read and write."""
     shutil.copytree(ROOT / "p4", tmp_path / "p4")
     for file in ("host_agent/wire/constants.py", "netsum/packets/netsum.lua"):
         (tmp_path / file).parent.mkdir(parents=True)

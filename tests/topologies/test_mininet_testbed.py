@@ -254,7 +254,7 @@ def test_up_beside_another_crash_up_again_down(bed: MininetTestbed, name: str, t
     assert Path(first["folder"]).parent == tmp_path / "runs"
     assert "is up already" in netsum(*arguments, folder=tmp_path, status=1)
 
-    # What is on its hosts finds its way, and is in the testbed.
+    # Programs on its hosts find the controller, and are in the testbed.
     script = "import os; print(os.environ['NETSUM_TESTBED'], os.listdir('/sys/class/net'))"
     said = netsum("exec", "--name", name, "h2", sys.executable, "-c", script, folder=tmp_path)
     assert name in said

@@ -54,7 +54,7 @@ def test_folders_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.root
 @ROOT
 def test_leftover_namespaces_go_with_their_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Its owner is gone in our eyes alone: another test that clears up would delete it too soon.
+    # The owner is gone in this process's eyes alone: another test that clears up would delete the run too soon.
     run_id = new_run_id()
     monkeypatch.setattr(namespaces, "owner_is_gone", lambda each: each == run_id)
     left = namespaces.namespace_name(run_id, "switch")

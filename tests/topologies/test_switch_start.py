@@ -37,7 +37,7 @@ def namespace() -> Iterator[int]:
 
 
 def test_a_port_that_bmv2_cannot_open_is_named(namespace_pid: int, tmp_path: Path) -> None:
-    """It runs on without that port, and the worker there would get nothing through for ever."""
+    """The switch runs on without that port, and the worker there would get nothing through for ever."""
     (tmp_path / "logs").mkdir()
     run_id = new_run_id()
     spec = SwitchSpec("s1", IPv4Address("10.0.0.254"), "02:00:0a:00:00:fe", 1)

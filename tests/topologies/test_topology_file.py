@@ -1,4 +1,4 @@
-"""Topology files: what they may say, and that errors name file, field and what was expected."""
+"""Topology files: their contents, and errors that name file, field and expected value."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What each exercise's solution does with packets: one function for each, which fails if it does not."""
+"""Checks of each exercise's solution: one function for each, which fails if the packets differ."""
 
 import struct
 import time

@@ -1,1 +1,1 @@
-"""What the tests of the P4 program share: targets, jobs, frames."""
+"""Common parts of the tests of the P4 program: targets, jobs, frames."""

@@ -64,7 +64,7 @@ def program_folder(lanes: int, tree: bool = False, chip: Chip = TOFINO) -> Path:
 
 
 def why_not(lanes: int, tree: bool = False, chip: Chip = TOFINO) -> str | None:
-    """Say what is missing for the ASIC model here."""
+    """Name the missing parts of the ASIC model here."""
     harness, folder = os.environ.get(chip.harness), program_folder(lanes, tree, chip)
     if harness is None:
         return f"{chip.harness} does not name the ASIC model's {chip.built_as} (docs/tofino-log.md)"
@@ -328,5 +328,5 @@ class AsicModelTarget:
 
 
 def place(found: re.Match[str]) -> Place:
-    """Return what a line names."""
+    """Return the place that a line names."""
     return int(found[1]), int(found[2]), int(found[3])

@@ -42,7 +42,7 @@ def ipv4(
     ihl: int | None = None,
     checksum: int | None = None,
 ) -> bytes:
-    """Make an IPv4 packet; what is not given is what it should be."""
+    """Make an IPv4 packet; fields that are not given are right."""
     words = 5 + len(options) // 4 if ihl is None else ihl
     length = 20 + len(options) + len(payload) if total_bytes is None else total_bytes
 
@@ -117,7 +117,7 @@ class Netsum:
 
 
 def describe(frame: bytes) -> str:
-    """Say what a frame is, for a failing test's message."""
+    """Describe a frame, for a failing test's message."""
     text = f"{len(frame)} bytes, {frame[0:6].hex(':')} < {frame[6:12].hex(':')}, type {frame[12:14].hex()}"
     if len(frame) < 62 or frame[12:14] != b"\x08\x00" or frame[23] != UDP:
         return f"{text}, {frame[14:].hex()}"

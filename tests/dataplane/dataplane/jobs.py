@@ -40,7 +40,7 @@ COUNTERS = (
 
 @dataclass(frozen=True)
 class Worker:
-    """Where a worker is."""
+    """The place of a worker."""
 
     worker_id: int
     port: int
@@ -87,7 +87,7 @@ class Job:
         self._started = False
 
     def entries(self) -> list[Entry]:
-        """List what the controller writes for the job."""
+        """List the controller's entries for the job."""
         admission = [
             Entry(
                 "worker_admission",
@@ -157,7 +157,7 @@ class Job:
         return self.packet(self.header(CONTRIBUTE, worker_id, chunk, lanes=lanes, **fields))
 
     def probe(self, worker_id: int, chunk: int, **fields: object) -> Packet:
-        """Make a worker's question what a slot holds."""
+        """Make a worker's PROBE."""
         return self.packet(self.header(PROBE, worker_id, chunk, **fields))
 
     def answer(self, header: Netsum) -> Packet:

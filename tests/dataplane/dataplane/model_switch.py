@@ -54,7 +54,7 @@ def unpacked(config: bytes) -> PushedProgram:
 
 
 class ModelSwitch:
-    """What `sim.switch.p4runtime` asks of an engine, as far as the controller needs it.
+    """The interface of an engine for `sim.switch.p4runtime`, as far as the controller needs it.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class ModelSwitch:
         self.model = model
         self.statistics: dict[str, int] = {}
         self.writes = 0
-        """Of table entries, other than default ones."""
+        """Number of table entries, other than default ones."""
         self._keys = {each.preamble.name: [key.name for key in each.match_fields] for each in p4info.tables}
         self._params = {each.preamble.name: [param.name for param in each.params] for each in p4info.actions}
         self._entries: dict[str, dict[Identity, TableEntry]] = {name: {} for name in self._keys}
@@ -127,7 +127,7 @@ class ModelSwitch:
             raise UnknownNameError(f"{table} has no such entry") from None
 
     def table_entries(self, table: str) -> list[TableEntry]:
-        """Return what the controller wrote into a table."""
+        """Return the controller's entries of a table."""
         return list(self._entries[table].values())
 
     def table_set_default(self, table: str, action: str, params: Sequence[int] = ()) -> None:
@@ -203,7 +203,7 @@ class ModelChassis(Chassis):
 
     @property
     def switch(self) -> ModelSwitch:
-        """What runs now."""
+        """The running program."""
         return self.made[-1]
 
     def engine(self, program: ir.Program, cache_dir: Path | None) -> ControlPlane:

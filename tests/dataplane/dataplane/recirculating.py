@@ -11,7 +11,7 @@ from .target import PORTS, Packet
 
 
 class RecirculatingTarget(EmbeddedTarget):
-    """What leaves by the recirculation port comes in again by it.
+    """A switch whose recirculation port returns packets.
 
     Parameters
     ----------

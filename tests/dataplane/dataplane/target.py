@@ -31,7 +31,7 @@ class Target(Protocol):
     lanes: int
 
     shortest_frame: int
-    """What its ports give: at least an Ethernet header, or an Ethernet frame as it is on a cable."""
+    """Least bytes of a frame from its ports: an Ethernet header, or an Ethernet frame as it is on a cable."""
 
     has_trees: bool
     """Whether its program knows parents."""
@@ -47,7 +47,7 @@ class Target(Protocol):
     frame's end up to 4 bytes are taken from its check sequence."""
 
     room: int
-    """By how many bytes an answer may be larger than the packet that it answers: BMv2 aborts beyond 512."""
+    """Bytes by which an answer may be larger than the packet that it answers: BMv2 aborts beyond 512."""
 
     def send(self, packets: Sequence[Packet]) -> list[Packet]:
         """Put packets in, one after the other, and return all that came out, in order per port."""

@@ -1,4 +1,4 @@
-"""What a driver writes into Tofino beside table entries: groups, the ports without a cable, TCAM rows to clear.
+"""A driver's writes into Tofino beside table entries: groups, the ports without a cable, TCAM rows to clear.
 
 The ASIC model's harness has no commands for these. It loads binaries, though, and a binary is a list of writes, so this
 module makes small binaries. Addresses and layouts are those of the model's register classes and of its packet
@@ -16,7 +16,7 @@ TCAM_ROWS = 12
 
 
 class Layout(NamedTuple):
-    """Where a chip has what is written here; addresses of memory count rows of 128 bits."""
+    """Addresses in a chip; those of memory count rows of 128 bits."""
 
     stage_shift: int
     nodes: int

@@ -1,4 +1,4 @@
-"""A job on a switch that has a parent: what the switch sends upward and takes from above."""
+"""A job on a switch that has a parent: packets to the parent and from it."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ class PlacedJob(Job):
     """One epoch of a job whose workers are children of a switch that has a parent."""
 
     def entries(self) -> list[Entry]:
-        """List what the controller writes for the job."""
+        """List the controller's entries for the job."""
         from_parent = Entry(
             "worker_admission",
             {

@@ -12,7 +12,7 @@ from .target import CPU_PORT
 
 
 def why_not() -> str | None:
-    """Say what is missing for BPF here."""
+    """Name the missing parts for BPF here."""
     if os.geteuid() != 0:
         return "BPF programs need root"
     try:

@@ -24,16 +24,16 @@ LANES = 8
 PASSES = {"tna_logic": 1, "tna_passes": 2, "tna_tree": 1}
 """The programs made here, and how often a packet goes through each."""
 IN_TREES = ("tna_tree",)
-"""Those for switches in a tree."""
+"""Files for switches in a tree."""
 RECIRCULATION_PORT = 68
 STAMP = HERE / "tna_logic.sha256"
 COMPILE_TIMEOUT_S = 300
 COMMENT = re.compile(r"[ \t]*//.*")
 
 INCLUDE = re.compile(r'#include "(\w+\.p4)"\n')
-"""Of another file of p4/tna; those of p4/shared are in another folder."""
+"""Includes of another file of p4/tna; those of p4/shared are in another folder."""
 ELSEWHERE = ("shim.p4", "target.p4", "one_pass.p4", "bridge.p4")
-"""What v1model has of its own, or does not have."""
+"""Names that v1model has of its own, or lacks."""
 PAIRS = {"tag_t": ("epoch", "chunk"), "seen_t": ("seen", "collective")}
 TYPE = r"\w+(?:<\d+>)?"
 REGISTER = re.compile(rf"Register<({TYPE}), pool_index_t>\((\w+), [^;]*\) (\w+);")
@@ -179,7 +179,7 @@ def with_passes(head: str, target: str, ingress: str) -> tuple[str, str, str]:
 
 
 def stamp() -> str:
-    """Hash what the compiled programs depend on, without comments."""
+    """Hash the sources of the compiled programs, without comments."""
     total = hashlib.sha256()
     for name in PASSES:
         total.update(COMMENT.sub("", source(name)).encode())

@@ -1,4 +1,4 @@
-"""What is compressed together, and that layers, buckets and whole models are really different."""
+"""Units of compression: layers, buckets and whole models are really different."""
 
 import pytest
 

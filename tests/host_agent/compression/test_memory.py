@@ -1,4 +1,4 @@
-"""Memories: what they repair, what they refuse, and where their state stays."""
+"""Memories: repairs, refusals, and the place of their state."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -161,7 +161,7 @@ def test_options_can_change_from_step_to_step_and_all_else_stays() -> None:
         reducer.set_options(fraction=fraction)
         sent.append(reduce_in_process([reducer], "x", [gradient])[0])
     assert [int(each.count_nonzero()) for each in sent] == [16, 8, 64]
-    # What was lost before was sent with all of the last one.
+    # The earlier error was sent with all of the last gradient.
     assert torch.allclose(sum(sent), sum(gradients), atol=1e-6)
     assert reducer.statistics["x"].steps == 3
     with pytest.raises(MisuseError, match="compressor top-k has no option 'bits': expected fraction"):
@@ -181,7 +181,7 @@ def test_switching_keeps_steps_statistics_and_memory_or_changes_nothing() -> Non
     reduce_in_process([reducer], "x", [torch.arange(8.0)])
     lost = reducer.memory.state["x"]["residual"]
     reducer.switch_to(make_compressor("identity"))
-    # It sends what was lost, too.
+    # The payload has the error, too.
     assert reduce_in_process([reducer], "x", [torch.zeros(8)])[0].tolist() == lost.tolist()
     assert reducer.statistics["x"].steps == 2
     with pytest.raises(IncompatibleError):

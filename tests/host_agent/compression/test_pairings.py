@@ -89,7 +89,7 @@ def test_a_pairing_converges_or_is_refused(compressor: str, memory: str) -> None
     if isinstance(found, str):
         assert re.search(REFUSED[memory], found)
     else:
-        # Without a memory, what a biased compressor loses is lost; a memory corrects it.
+        # Without a memory the error of a biased compressor stays; a memory corrects it.
         assert found < (0.8 if memory in ("none", "average") else 0.4)
 
 

@@ -1,4 +1,4 @@
-"""What every compressor declares about itself holds: bias, variance, contraction, summability, round trips."""
+"""Every declared property of a compressor holds: bias, variance, contraction, summability, round trips."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def sample(elements: int, seed: int = 0) -> "torch.Tensor":
 
 
 def one(compressor: Compressor, tensor: "torch.Tensor", seed: int = 0, rank: int = 0) -> "torch.Tensor":
-    """What a tensor becomes for a group of one worker."""
+    """The result of a tensor for a group of one worker."""
     context = Context("key", tensor.shape, tensor.device, rank, 1, 0, seed)
     agreement = compressor.agree(tensor, context)
     shared = None if agreement is None else agreement.tensor
@@ -379,7 +379,7 @@ def test_a_step_of_zeros_or_nearly_so_spoils_no_later_one(variant: str, workers:
     reduce_in_process(others, "key", tensors)
     after = reduce_in_process(reducers, "key", tensors)[0]
     wanted = reduce_in_process(others, "key", tensors)[0]
-    # The same random numbers; what has state knows another past.
+    # The same random numbers; a compressor with state has another past.
     assert after.norm() >= wanted.norm() / 3
 
 

@@ -15,7 +15,7 @@ from host_agent.compression.reducer import RoundRequest
 
 
 class Alone:
-    """The exchange of a group of one worker: it writes down what begins and what is waited for, and counts bytes."""
+    """The exchange of a group of one worker: it records begins and waits, and counts bytes."""
 
     rank, workers = 0, 1
 

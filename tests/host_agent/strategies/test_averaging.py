@@ -1,4 +1,4 @@
-"""Local SGD, post-local SGD and DiLoCo: what they compute, and how much less they send."""
+"""Local SGD, post-local SGD and DiLoCo: results, and savings of bytes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""FedAvg and dynamic model averaging: what they compute, when they communicate, and how much."""
+"""FedAvg and dynamic model averaging: results, times and amounts of communication."""
 
 from typing import Any
 
@@ -63,7 +63,7 @@ def _sampled(rank: int, world: int) -> list[bool]:
 
 
 TARGET = 0.9
-"""Of the test images' digits; within seconds on small shards."""
+"""Accuracy on the test images; within seconds on small shards."""
 
 
 def test_more_local_epochs_take_fewer_rounds_on_digits_of_few_classes_each(gloo_ranks: Ranks) -> None:

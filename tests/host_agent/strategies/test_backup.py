@@ -1,4 +1,4 @@
-"""Backup workers: the same model at all workers, whichever is slow, and what it is computed from."""
+"""Backup workers: the same model at all workers, whichever is slow, and its gradients."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""Strategies with a parameter server: what they compute, staleness, bounds, and a worker that fails."""
+"""Strategies with a parameter server: results, staleness, bounds, and a worker that fails."""
 
 from typing import Any
 
@@ -122,7 +122,7 @@ def _killed(rank: int, world: int) -> tuple[dict[int, str], int, list[float]]:
             for _ in range(3):
                 with s.step():
                     tasks.mean_square(s.model, inputs, targets).backward()
-            s.pull()  # Its answer shows that the last push has arrived.
+            s.pull()  # The answer shows that the last push has arrived.
             os._exit(9)
     _run(s, rank, 6)
     return s.lost, s.version, s.vector().tolist()

@@ -1,4 +1,4 @@
-"""What every strategy keeps: errors that list what there is, checkpoints, one start and one end."""
+"""Common behaviour of strategies: errors that list the choices, checkpoints, one start and one end."""
 
 import inspect
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""What tests of whole jobs share: a star in virtual time, a switch on loopback, random collectives and what they must return."""
+"""Common parts of tests of whole jobs: a star in virtual time, a switch on loopback, random collectives and expected results."""

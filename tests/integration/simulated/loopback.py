@@ -20,7 +20,7 @@ from .star import StarSwitch, mac_at
 
 OWN_MAC = "02:00:7f:00:00:01"
 NETWORK = f"127.{10 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0').removeprefix('gw'))}.1"
-"""Of this process alone, so that no other process takes a port that was found to be free."""
+"""Addresses of this process alone, so that no other process takes a port that was found to be free."""
 
 
 class LoopbackSwitch:

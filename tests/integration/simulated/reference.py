@@ -1,4 +1,4 @@
-"""What collectives must return, bit for bit, computed from the definition with NumPy's 64-bit integers.
+"""Expected results of collectives, bit for bit, computed from the definition with NumPy's 64-bit integers.
 
 Nothing of the code under test is used: exponents come from frexp, scaling is ldexp, sums are int64.
 """

@@ -1,4 +1,4 @@
-"""Workers that compute, offer what they have computed to a round, and go on when it has ended, in virtual time."""
+"""Workers that compute, offer their arrays to a round, and go on when it has ended, in virtual time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -48,7 +48,7 @@ class RoundWorkers:
         like = part(0, 0)
         self._offers = [[Offer(like.shape, like.dtype) for _ in range(rounds)] for _ in admissions]
         self.late = [0] * len(admissions)
-        """Of each worker, how many arrays were ready after their round had ended."""
+        """Number of arrays of each worker that were ready after their round had ended."""
         self._computing = [False] * len(admissions)
 
         def plans(worker: int) -> list[Any]:
@@ -63,7 +63,7 @@ class RoundWorkers:
 
     @property
     def results(self) -> list[list[Reduced]]:
-        """What each round ended with, at each worker."""
+        """Result of each round, at each worker."""
         return [[reduced(outcome) for outcome in worker.outcomes] for worker in self.workers]
 
     def check(self, quorum: int, combine: Callable[[list[Array]], Array]) -> None:

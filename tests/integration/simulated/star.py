@@ -76,7 +76,7 @@ class StarSwitch(ProgrammedSwitch):
         return self.create_job(name, workers, slots, quorum)
 
     def count(self, counter: str) -> int:
-        """Return what a counter has counted for all jobs of these tests."""
+        """Return a counter's value for all jobs of these tests."""
         return sum(counted[counter] for counted in self.tables.counters(range(4)).values())
 
 
@@ -93,7 +93,7 @@ def star_switch(lanes: int, grows: bool = True) -> StarSwitch:
 
 @dataclass(frozen=True)
 class Cables:
-    """What the cables between hosts and switch are like, and how fast the switch is."""
+    """Properties of the cables between hosts and switch, and the switch's speed."""
 
     drop: float = 0.0
     duplicate: float = 0.0

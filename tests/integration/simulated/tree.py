@@ -17,7 +17,7 @@ from tests.dataplane.tna_logic import translate
 from .star import BUILD, MAX_EVENTS, Cables, limit_growth
 
 Shape: TypeAlias = "int | tuple[Shape, ...]"
-"""Of a switch: its number of workers, or the switches below it."""
+"""A switch's number of workers, or the switches below it."""
 
 
 def program_file(lanes: int) -> Path:

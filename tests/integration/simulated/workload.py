@@ -141,7 +141,7 @@ def sparse_task(rng: np.random.Generator, workers: int, lanes: int, blocks: int)
     parts = []
     for _ in range(workers):
         present = (rng.random(blocks) < density).repeat(lanes)[:size]
-        # What a zero block holds may be of either sign: dense reductions make +0.0 of it.
+        # Zeros may be of either sign: dense reductions make +0.0 of them.
         zeros = np.where(rng.random(size) < 0.1, -0.0, 0.0).astype(dtype)
         part = zeros
         part[present] = nasty_values(rng, dtype, int(present.sum()))

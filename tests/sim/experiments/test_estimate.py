@@ -1,4 +1,4 @@
-"""What a run says before it begins, beside what it then counts: packets, those that are left out, and memory."""
+"""Estimates before a run beside its counts: packets, those that are left out, and memory."""
 
 import json
 import subprocess

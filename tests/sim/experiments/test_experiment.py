@@ -1,4 +1,4 @@
-"""Experiments' files: what they say, and what is said of wrong ones."""
+"""Experiments' files: contents and errors."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What fast-forward compares: every field of a worker belongs to the state, or here with the reason why it need not."""
+"""State that fast-forward compares: every field of a worker belongs to the state, or here with the reason why it need not."""
 
 import ast
 import inspect

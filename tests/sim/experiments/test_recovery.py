@@ -1,4 +1,4 @@
-"""What one lost packet in a hundred costs, in virtual time: the share of the bound, and contributions that are sent again."""
+"""Cost of one lost packet in a hundred, in virtual time: the share of the bound, and retransmissions."""
 
 import pytest
 

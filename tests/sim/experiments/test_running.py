@@ -63,7 +63,7 @@ def test_fewer_lanes_are_computed_in_the_same_virtual_time(programs: dict[int, s
 
 
 def replace_varied(result: PointResult, like: PointResult) -> PointResult:
-    """Take out what the two runs were asked for otherwise."""
+    """Take out the differing settings of the two runs."""
     keys = like.rows[0].keys()
     return replace(result, rows=[{key: row[key] for key in keys} for row in result.rows])
 

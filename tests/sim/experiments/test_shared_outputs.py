@@ -12,7 +12,7 @@ from sim.experiments.values import expected_sum
 
 TEXT = '[topology]\nrate = "10gbit"\n[[job]]\nworkers = 3\nsize = "64KiB"\nlanes = 64\ncollectives = 3\n'
 LATE_NS = 150_000
-"""When results are on their way, in the third of three all-reduces."""
+"""Time at which results are under way, in the third of three all-reduces."""
 
 
 class Meddling(Watch):
@@ -74,7 +74,7 @@ def test_a_block_that_only_other_workers_wrote_is_missing(programs: dict[int, st
 def test_a_block_that_a_worker_left_unwritten_does_not_hold_the_sum_of_another(
     programs: dict[int, str],
 ) -> None:
-    """What was compared is erased, so a worker that takes a RESULT and writes nothing is found."""
+    """Compared results are erased, so a worker that takes a RESULT and writes nothing is found."""
 
     def stop_writing(job: NetsumJob) -> None:
         core = job.workers[2].core

@@ -23,7 +23,7 @@ PROGRAM = compiled_program(LANES).json
 
 @pytest.mark.parametrize("arm", ARMS)
 def test_all_jobs_end_and_the_same_trace_has_the_same_result(arm: Arm) -> None:
-    result = run(CROWDED, arm, 3, PROGRAM)  # It raises if a sum is wrong.
+    result = run(CROWDED, arm, 3, PROGRAM)  # The run raises if a sum is wrong.
     assert all(took > 0 for took in result.completion_ns)
     assert result == run(CROWDED, arm, 3, PROGRAM)
     assert result.end_ns >= max(result.completion_ns)

@@ -1,4 +1,4 @@
-"""Sweeps: what is kept, what fails, Dask clusters, and the report."""
+"""Sweeps: kept points, failures, Dask clusters, and the report."""
 
 import os
 import re

@@ -45,9 +45,9 @@ CORE_TESTS: Final = tuple(
     for name in ("arrivals", "departures", "recovery", "roll_call", "silence", "tree_path")
 )
 EXPLORE_S: Final = 30.0
-"""Of a scenario."""
+"""Time of a scenario, in seconds."""
 RANDOM_S: Final = 3.0
-"""Of a system."""
+"""Time of a system, in seconds."""
 NET_S: Final = 900.0
 
 _TWO: Final = (BlockPass(), BlockPass())
@@ -345,7 +345,7 @@ def host_agent(fault: Fault) -> str:
 
 
 def in_a_process(net: Callable[[Fault], str], fault: Fault) -> str:
-    """Return what a net says of a fault, in a process of its own, as a fault may loop for ever or end it."""
+    """Return a net's verdict on a fault, in a process of its own, as a fault may loop for ever or end it."""
     here, there = multiprocessing.Pipe(duplex=False)
 
     def work() -> None:
@@ -370,7 +370,7 @@ def in_a_process(net: Callable[[Fault], str], fault: Fault) -> str:
 
 
 def main() -> None:
-    """Draw faults and write what each net says of them."""
+    """Draw faults and write each net's verdict on them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--program", type=int, default=24)

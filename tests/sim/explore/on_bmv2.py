@@ -31,9 +31,9 @@ _NUMBER_AT = HEADERS_BYTES + HEADER_OFFSET_EXPONENT
 
 @dataclass(frozen=True)
 class Answers:
-    """What both switches answered to one packet."""
+    """Both switches' answers to one packet."""
 
-    packet: Packet  # That arrived at the switch.
+    packet: Packet  # The packet that arrived at the switch.
     # embedded, bmv2: (port, frame) of the answers, sorted; the number of a PROBE is zero in them.
     embedded: tuple[tuple[int, bytes], ...]
     bmv2: tuple[tuple[int, bytes], ...]

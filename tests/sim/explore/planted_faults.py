@@ -133,7 +133,7 @@ def plant(planted: Planted, folder: Path) -> Fault:
 
 
 def main() -> None:
-    """Plant faults and write what each net says of them."""
+    """Plant faults and write each net's verdict on them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("names", nargs="*")

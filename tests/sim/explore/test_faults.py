@@ -110,7 +110,7 @@ def test_a_timer_that_expires_as_an_array_comes_is_found(batches: bool) -> None:
 def test_the_wrong_sum_of_switchmls_protocol_is_found() -> None:
     found = look_for(FAULTS["switchml"], PROGRAM, breadth_bytes=72 * MIB)
     assert found.result.violation == WRONG_RESULT
-    # It takes a packet of chunk 0 that comes after one of chunk 1 of the same worker.
+    # A schedule needs a packet of chunk 0 that comes after one of chunk 1 of the same worker.
     packets = [event.step.packet for event in found.events if event.step.packet is not None]
     arrivals = [packet.text().split(" [")[0] for packet in packets if packet.way == UP and packet.host == 0]
     assert "CONTRIBUTE chunk 0" in arrivals[arrivals.index("CONTRIBUTE chunk 1") :]

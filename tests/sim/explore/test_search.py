@@ -1,4 +1,4 @@
-"""Small systems in full; and that what the search leaves out changes nothing of what it reaches."""
+"""Small systems in full; and that the reductions change nothing of the states that are reached."""
 
 from pathlib import Path
 from typing import Any

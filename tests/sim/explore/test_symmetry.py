@@ -49,7 +49,7 @@ def states_of(search: Search) -> Iterator[tuple[int, int]]:
 
 
 def orbit(search: Search, address: int, count: int) -> set[State]:
-    """Return what all permutations make of a state: packets by their bytes, whose numbers differ from search to search."""
+    """Return all permutations of a state: packets by their bytes, whose numbers differ from search to search."""
     world = search.system.world
     fixed, made = world.get("fixed_bytes"), world.arrays["turned"]
     given, target = np.int64(address), np.int64(made.ctypes.data)
@@ -149,7 +149,7 @@ class Stepper:
         self._fixed = self.world.get("fixed_bytes")
 
     def permuted(self, which: int, state: bytes) -> bytes:
-        """Return what a permutation makes of a state."""
+        """Return the permuted state."""
         given, made = np.frombuffer(state, np.uint8), self.world.arrays["turned"]
         count = (len(state) - self._fixed) // 4
         numbers = map(np.int64, (which, given.ctypes.data, count, made.ctypes.data))
@@ -157,7 +157,7 @@ class Stepper:
         return made[: len(state)].tobytes()
 
     def successors(self, state: bytes) -> set[tuple[int, bytes]]:
-        """Return what each step comes to: what `apply` returns, and the state with its packets."""
+        """Return the outcome of each step: the result of `apply`, and the state with its packets."""
         found: set[tuple[int, bytes]] = set()
         scenario = self.system.scenario
         for host in range(scenario.hosts):

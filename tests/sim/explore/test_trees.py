@@ -1,4 +1,4 @@
-"""Trees of switches: small ones in full, what the search leaves out of them, and the names of switches in schedules."""
+"""Trees of switches: small ones in full, the reductions of the search, and the names of switches in schedules."""
 
 from pathlib import Path
 

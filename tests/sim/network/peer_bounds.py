@@ -13,9 +13,9 @@ _BITS_PER_NS: Final = 1e9
 
 @dataclass(frozen=True)
 class Wire:
-    """What a packet takes on a link."""
+    """Bytes of a packet on a link."""
 
-    rate_bps: int = 10**10  # Of the hosts' links; those between switches are no limit.
+    rate_bps: int = 10**10  # Rate of the hosts' links; those between switches are no limit.
     # segment, headers, framing: bytes of data in a packet, of its headers, which an acknowledgement has too, and of what is
     # around a frame.
     segment: int = 1448

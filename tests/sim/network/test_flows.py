@@ -128,7 +128,7 @@ def reduce(name: str, workers: int, size: int, pieces: int = 32) -> float:
 
 
 WIRE = (SEGMENT + HEADERS) / SEGMENT
-"""What a byte of a message is on a link."""
+"""Bytes on a link for a byte of a message."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the tests of the P4Runtime server share: a running switch, a client, and entities by name."""
+"""Common parts of the tests of the P4Runtime server: a running switch, a client, and entities by name."""
 
 import contextlib
 import functools
@@ -180,7 +180,7 @@ class Bench:
         return [(code_pb2.Code.Name(each.canonical_code), each.message) for each in details(caught.value)]
 
     def read(self, entity: Message) -> list[Message]:
-        """Read what an entity selects, by the client; returns the messages without their envelope."""
+        """Read the entities that one selects, by the client; returns the messages without their envelope."""
         found: list[Message] = []
         for response in self.client.read_one(entity_of(entity)):
             found += [unwrapped(each) for each in response.entities]

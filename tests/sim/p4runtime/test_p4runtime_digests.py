@@ -1,4 +1,4 @@
-"""Digest lists: when they are sent, what is not sent twice, acknowledgements and time-outs."""
+"""Digest lists: times of sending, suppressed repeats, acknowledgements and time-outs."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -332,7 +332,7 @@ def test_an_atomic_batch_is_carried_out_as_a_whole_or_not_at_all(bench: Bench, a
     codes = [code for code, _ in bench.outcomes(*undo, atomicity=atomicity)]
     assert codes == ["ABORTED"] * (len(inserted) + 1) + ["ALREADY_EXISTS"] + ["ABORTED"] * 2
     assert state(bench) == before
-    # What was undone can be done: nothing was left behind.
+    # An undone change can be made: nothing was left behind.
     request = bench.request(*((DELETE, entity) for entity in reversed(inserted)), atomicity=atomicity)
     bench.stub.Write(request, timeout=DEADLINE_S)
     for entity in inserted:

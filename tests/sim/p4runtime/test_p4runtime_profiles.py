@@ -145,7 +145,7 @@ def test_sets_of_actions(bench: Bench) -> None:
     bench.write(MODIFY, entry)
     assert set(ports_used(bench, 7, 20)) == {3}
     assert bench.read(bench.entry("one_shot_table")) == [entry]
-    # What the switch made of it is nothing a controller put there.
+    # The switch's own entries are none of a controller's.
     assert bench.read(p4runtime_pb2.ActionProfileMember()) == []
     assert bench.read(p4runtime_pb2.ActionProfileGroup()) == []
     bench.write(DELETE, entry)

@@ -1,4 +1,4 @@
-"""What goes over controllers' streams: arbitration, packets, digests, idle time-outs, errors."""
+"""Messages on controllers' streams: arbitration, packets, digests, idle time-outs, errors."""
 
 import queue
 import threading

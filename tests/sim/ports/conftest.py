@@ -35,7 +35,7 @@ class SwitchProcess:
 
     @staticmethod
     def status(path: Path) -> Any:
-        """What a switch that was started with ``--status`` reports at that socket."""
+        """Report of a switch that was started with ``--status`` at that socket."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(DEADLINE_S)
             client.connect(str(path))
@@ -43,7 +43,7 @@ class SwitchProcess:
                 return json.loads(answer.read())
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
-        """Signal the process; returns (exit status, what it printed, what it complained)."""
+        """Signal the process; returns (exit status, standard output, standard error)."""
         self.process.send_signal(number)
         output, errors = self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode, output, errors

@@ -58,7 +58,7 @@ def test_frames_come_in_and_go_out_as_they_are(cables: Cables) -> None:
         assert two.recv(2000) == HEADER + b"a"
         assert two.recv(2000) == HEADER + b"c"
         assert one.recv(2000) == HEADER + b"b"
-        # What the switch has sent is nothing that came in.
+        # The switch's own frames are none that came in.
         assert ports.receive(0) == 0
         counts = ports.statistics()
         assert [counts[1][name] for name in ("received", "sent", "sent_bytes")] == [1, 1, 15]

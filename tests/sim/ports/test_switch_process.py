@@ -64,7 +64,7 @@ def exchange(start: Start, tmp_path: Path, seed: int, count: int = 1500) -> tupl
     back: list[int] = []
 
     def hear_all(sent: int) -> None:
-        """Receive until the switch is done with what was sent."""
+        """Receive until the switch is done with all frames."""
         deadline = time.monotonic() + DEADLINE_S
         while (port := switch.status(status)["ports"]["0"])["received"] < sent or len(back) < port["sent"]:
             assert time.monotonic() < deadline, (port, len(back))
@@ -100,7 +100,7 @@ def test_losses_each_way_are_counted_and_the_same_for_a_seed(start: Start, tmp_p
 
 @pytest.fixture
 def complaint(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run a switch that must not start; returns what it says."""
+    """Run a switch that must not start; returns its message."""
 
     def run_with(*arguments: object) -> str:
         assert main(["--p4runtime", "127.0.0.1:0", *map(str, arguments)]) in (1, 2)

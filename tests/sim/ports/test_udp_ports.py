@@ -67,7 +67,7 @@ def test_a_datagram_is_the_frame_it_would_be_on_a_network() -> None:
         assert (packet[UDP].sport, packet[UDP].dport) == (one.getsockname()[1], DEFAULT_BASE_PORT)
         assert bytes(packet[UDP].payload) == b"gradients"
         assert packet[UDP].chksum == 0
-        # What scapy computes for the fields that it is not given must be what is in the frame.
+        # The values that scapy computes for absent fields must be those in the frame.
         for layer, name in ((IP, "chksum"), (IP, "len"), (UDP, "len")):
             again = Ether(frame)
             given = getattr(again[layer], name)

@@ -166,7 +166,7 @@ def test_what_is_missing_is_named_in_the_error(cables: Cables) -> None:
 
 
 def test_a_kernel_without_type_information(cables: Cables, start: Start) -> None:
-    """Its own (/sys/kernel/btf) is not needed; one that takes none from programs is refused with an error, nothing stays."""
+    """The kernel needs no type information of its own (/sys/kernel/btf); one that takes none is refused, and nothing stays."""
     hide = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /sys/kernel/btf && exec "$@"', "sh"]
     program = compiled_program(64)
     locks = ["--json", program.json, "--p4info", program.p4info]  # The echo program has none, so no types.

@@ -78,7 +78,7 @@ class Bmv2:
         self.log = (directory / "switch.log").open("wb")
         self.process = subprocess.Popen(command, cwd=directory, stdout=self.log, stderr=self.log)
         self._read_to = dict.fromkeys(self.ports, len(_PCAP_HEADER))
-        # It opens its ports before it listens for commands.
+        # BMv2 opens its ports before it listens for commands.
         self.inputs = {port: self._open(port) for port in self.ports}
         for port in self.ports[1:]:
             self.inputs.pop(port).close()

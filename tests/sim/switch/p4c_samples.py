@@ -10,7 +10,7 @@ from pathlib import Path
 
 __all__ = ["REFUSED", "compile_sample", "samples_dir", "v1model_samples"]
 
-# What the engine refuses, and the name it refuses it by.
+# Unsupported features, by the name in the engine's refusal.
 REFUSED = {"extern-funcs-bmv2": "primitive 'extern_func'"}
 
 

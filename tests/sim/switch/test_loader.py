@@ -1,4 +1,4 @@
-"""What is refused when a program is loaded, and that it is named."""
+"""Refusals of the loader, which name the feature."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def compare(name: str, path: Path) -> None:
         pytest.skip(str(error))
     except VerifierError as error:
         note(name, "verifier", str(error))
-        # Of parsers with very many ways; anything else that the verifier finds is a fault of the compiler.
+        # Parsers with very many paths; any other finding of the verifier is a fault of the compiler.
         if not any(said in str(error) for said in ("is too large", "is too complex")):
             raise
         pytest.skip(str(error))

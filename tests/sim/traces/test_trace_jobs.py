@@ -18,7 +18,7 @@ CONTENDERS = ("netsum", "ring", "halving-doubling", "tree", "ps", "ps-colocated"
 COLLECTIVES = ("all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter", "all-to-all")
 MB = 1 << 20
 HASHES = {"chakra": "d05045bcb0e3632c", "goal": "a5fe6bab5d627afe", "aicb": "1c2f8a73c9ec95bd"}
-"""Of the rows of netsum and a ring with loss, by format."""
+"""Rows of netsum and a ring with loss, by format."""
 
 
 def run(workload: str, more: str = "", tables: str = "", workers: int = 4) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def test_a_collective_takes_the_bytes_that_its_algorithm_sends(
     size = 4 * MB if kind != "all-gather" else MB
     place = write_chakra(tmp_path, [[chakra_node(0, kind, comm_size=size)]] * 4)
     (row,) = run(place, f'contender = "{contender}"\nslots = 128')
-    # Of an array, what a worker sends or receives, whichever is more.
+    # Bytes of an array that a worker sends or receives, whichever is more.
     share = {"all-reduce": 1.5, "broadcast": 1, "reduce": 1}.get(kind, 0.75) if contender == "ring" else 1
     if kind in ("all-to-all", "all-gather"):
         share = 0.75

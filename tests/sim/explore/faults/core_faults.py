@@ -1,4 +1,4 @@
-"""Faults of the worker core: what each changes, where it is looked for, and why it is harmless if it is."""
+"""Faults of the worker core: its change, its scenarios, and the reason if it is harmless."""
 
 from __future__ import annotations
 

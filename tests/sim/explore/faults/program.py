@@ -15,7 +15,7 @@ from typing import Any
 __all__ = ["Change", "Document", "changed_program"]
 
 _OWN_ACTIONS = ("slot", "tree", "netsum")
-"""What the names of actions begin with that the compiler makes of statements in these files of `p4/v1model`."""
+"""Prefixes of the actions that the compiler makes of statements in these files of `p4/v1model`."""
 
 Document = dict[str, Any]
 Change = Callable[["Program"], None]

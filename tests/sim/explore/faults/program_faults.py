@@ -1,4 +1,4 @@
-"""Faults of the P4 program: what each changes, where it is looked for, and why it is harmless if it is."""
+"""Faults of the P4 program: its change, its scenarios, and the reason if it is harmless."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _one_version(program: Program) -> None:
 
 
 def _in_lanes(action: str, *changes: tuple[str, str]) -> Callable[[Program], None]:
-    """Replace pieces of what is done to all lanes, as JSON."""
+    """Replace pieces of the operations on all lanes, as JSON."""
 
     def change(program: Program) -> None:
         found = next(each for each in program.document["actions"] if each["name"].endswith(action))

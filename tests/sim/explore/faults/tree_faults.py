@@ -1,4 +1,4 @@
-"""Faults of the P4 program that only a tree of switches has: what each changes, and where it is looked for."""
+"""Faults of the P4 program that only a tree of switches has: its change, and its scenarios."""
 
 from __future__ import annotations
 
