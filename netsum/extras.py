@@ -9,6 +9,7 @@ from typing import Final
 
 DISTRIBUTIONS: Final = {
     "prometheus_client": "prometheus-client",
+    "tornado": "tornado",
     "llvmlite": "llvmlite",
     "p4runtime_sh": "p4runtime-shell",
     "p4": "p4runtime-shell",

@@ -10,14 +10,14 @@ RESULT_TIMEOUT_S: Final = 5.0
 Result = TypeVar("Result")
 
 
-def call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+def call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
     """Call a function in the loop, and do not wait; do nothing if the loop has ended."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(function)
 
 
-def result_in(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine in the loop and return its result.
+async def result_in(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine in the loop of another thread and return its result.
 
     Raises TimeoutError if it took longer than `RESULT_TIMEOUT_S`. Raises RuntimeError if the loop has ended.
     """
@@ -26,4 +26,9 @@ def result_in(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Re
     except RuntimeError:
         coroutine.close()  # Else Python warns that it was never awaited.
         raise
-    return future.result(RESULT_TIMEOUT_S)
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(future), RESULT_TIMEOUT_S)
+    except TimeoutError:
+        raise TimeoutError(
+            f"the controller did not answer within {RESULT_TIMEOUT_S:g} s: try again"
+        ) from None

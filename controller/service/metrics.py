@@ -1,11 +1,11 @@
 """What Prometheus reads."""
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from controller.service.from_threads import result_in
 from controller.service.jobs import Counted, ServiceJob
@@ -23,21 +23,23 @@ WORKER_COUNTERS = (
 _STATES = {jobs_pb2.GATHERING: "gathering", jobs_pb2.QUEUED: "queued", jobs_pb2.RUNNING: "running"}
 
 
-class ServiceCollector(Collector):
-    """Reads the registry whenever Prometheus asks, in the event loop's thread."""
+class Metrics:
+    """Reads the registry whenever Prometheus asks, in the thread of the registry's event loop."""
 
     def __init__(self, registry: JobRegistry, workers: WorkerSeats, loop: asyncio.AbstractEventLoop) -> None:
         self._registry = registry
         self._workers = workers
         self._loop = loop
 
-    def describe(self) -> Iterable[Any]:
-        """Return nothing: metrics are not known before they are read."""
-        return ()
-
-    def collect(self) -> Iterable[Any]:
-        """Return all metrics."""
-        return result_in(self._loop, self._snapshot())
+    async def read(self, accept: str) -> tuple[bytes, str]:
+        """Return all metrics in the format that an Accept header asks for, and the type of that format."""
+        found = CollectorRegistry()
+        found.register(_Families(await result_in(self._loop, self._snapshot())))
+        try:
+            encode, kind = choose_encoder(accept)
+        except (TypeError, ValueError):  # It takes a header apart that any client can write.
+            encode, kind = choose_encoder("")
+        return encode(found), kind
 
     async def _snapshot(self) -> list[Any]:
         jobs = list(self._registry.jobs.values())
@@ -99,6 +101,15 @@ class ServiceCollector(Collector):
             reconnects.add_metric([name], link.reconnects)
             restarts.add_metric([name], link.restarts)
         return [ready, slots, free, reconnects, restarts]
+
+
+class _Families(Collector):
+    def __init__(self, families: list[Any]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Any]:
+        """Return the families."""
+        return self._families
 
 
 def _gauge(name: str, about: str, *labels: str) -> Any:

@@ -106,7 +106,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
     async with contextlib.AsyncExitStack() as stack:
         http = _http_server(options)
         if http is not None:
-            stack.callback(http.server_close)
+            stack.callback(http.close)
         store = stack.enter_context(Store(options.state))
         registry = JobRegistry(options.network, store, files, options.registry, options.tls)
         scheduler = Scheduler(registry)
@@ -123,7 +123,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         if http is not None:
             http.start(registry, workers)
-            stack.callback(http.stop)
+            stack.callback(http.close)
         links = asyncio.create_task(sessions.run())
         stack.push_async_callback(_cancelled, links)
         stack.callback(scheduler.close)

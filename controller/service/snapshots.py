@@ -1,17 +1,15 @@
 """What the window shows: one JSON document a tick, shared by all viewers, and none without viewers."""
 
 import asyncio
-import concurrent.futures
 import json
 import logging
-import threading
 import time
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 
 from controller.service.client import as_dict
-from controller.service.from_threads import RESULT_TIMEOUT_S, result_in
+from controller.service.from_threads import result_in
 from controller.service.jobs import ServiceJob
 from controller.service.registry import JobRegistry
 from controller.service.views import add_rates, event_view, job_view, switch_view
@@ -28,74 +26,57 @@ ENDED_SHOWN: Final = 10
 
 
 class Snapshots:
-    """Takes snapshots of a registry in a thread of its own, for viewers in other threads."""
+    """Takes snapshots of a registry that another thread's event loop changes, for viewers in this thread's."""
 
     def __init__(self, registry: JobRegistry, loop: asyncio.AbstractEventLoop) -> None:
         self._registry = registry
         self._loop = loop
-        self._changed = threading.Condition()
         self._viewers = 0
-        self._closed = False
+        self._wanted = asyncio.Event()
+        self._changed = asyncio.Condition()
         self._number, self._latest = 0, b""
         self._earlier: deque[tuple[float, Mapping[tuple[str, float], JobView]]] = deque()
-        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
-        self._thread.start()
 
-    def close(self) -> None:
-        """End the thread and the viewers' iterators."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-
-    def watch(self) -> Generator[bytes, None, None]:
+    async def watch(self) -> AsyncGenerator[bytes, None]:
         """Iterate over snapshots as they are taken; a viewer that was busy gets the newest one alone."""
-        with self._changed:
-            self._viewers += 1
-            seen = self._number
-            self._changed.notify_all()
+        self._viewers += 1
+        self._wanted.set()
+        seen = self._number
         try:
             while True:
-                with self._changed:
-                    self._changed.wait_for(lambda seen=seen: self._closed or self._number != seen)  # type: ignore[misc]
-                    if self._closed:
-                        return
-                    seen, latest = self._number, self._latest
-                yield latest
+                async with self._changed:
+                    while self._number == seen:
+                        await self._changed.wait()
+                seen = self._number
+                yield self._latest
         finally:
-            with self._changed:
-                self._viewers -= 1
+            self._viewers -= 1
+            if not self._viewers:
+                self._wanted.clear()
 
-    def events_of(self, job: str) -> bytes:
+    async def events_of(self, job: str) -> bytes:
         """Return all that the event log has of a job, as a JSON document."""
 
         async def read() -> list[EventView]:
             return list(map(event_view, self._registry.events.of_job(job)))
 
-        return _encoded(list(map(as_dict, result_in(self._loop, read()))))
+        return _encoded(list(map(as_dict, await result_in(self._loop, read()))))
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._viewers)
-                if self._closed:
-                    return
+    async def take(self) -> None:
+        """Take snapshots while there are viewers, until this is cancelled."""
+        while await self._wanted.wait():
             began = time.monotonic()
             try:
-                self._publish(_encoded(self._document(*result_in(self._loop, self._views()))))
-            except (concurrent.futures.TimeoutError, concurrent.futures.CancelledError):
-                log.debug("no snapshot within %g s", RESULT_TIMEOUT_S)
+                latest = _encoded(self._document(*await result_in(self._loop, self._views())))
+                async with self._changed:
+                    self._number, self._latest = self._number + 1, latest
+                    self._changed.notify_all()
+            except TimeoutError as error:
+                log.debug("no snapshot: %s", error)
             except Exception:
-                if self._loop.is_closed():
-                    return
                 log.exception("no snapshot for the window")
             took = time.monotonic() - began
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed, max(TICK_S - took, took / LARGEST_SHARE - took))
-
-    def _publish(self, latest: bytes) -> None:
-        with self._changed:
-            self._number, self._latest = self._number + 1, latest
-            self._changed.notify_all()
+            await asyncio.sleep(max(TICK_S - took, took / LARGEST_SHARE - took))
 
     async def _views(self) -> tuple[list[JobView], list[SwitchView], list[EventView]]:
         """Read the registry, in its thread."""

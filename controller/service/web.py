@@ -2,22 +2,26 @@
 
 import asyncio
 import contextlib
-import http.cookies
 import ipaddress
 import logging
 import socket
 import ssl
 import threading
+import weakref
+from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
+from typing import Any, Final, cast
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+from tornado.http1connection import HTTP1Connection
+from tornado.httputil import HTTPServerRequest
+from tornado.iostream import StreamClosedError
+from tornado.web import Application, RequestHandler
 
 from controller.errors import ConfigError
-from controller.service.metrics import ServiceCollector
+from controller.service.connections import Connections
+from controller.service.from_threads import call_in
+from controller.service.metrics import Metrics
 from controller.service.page import SCRIPTS, TYPES, read_part
 from controller.service.registry import JobRegistry
 from controller.service.requests import same_secret
@@ -27,20 +31,27 @@ from netsum_common.channel import TlsFiles
 
 log = logging.getLogger(__name__)
 
-CLIENT_TIMEOUT_S: Final = 10.0  # A client that sends or takes nothing for this long is disconnected.
-MOST_CONNECTIONS: Final = 256
 RECONNECT_MS: Final = 500  # How soon a browser tries again after the stream broke.
+STOP_S: Final = 5.0
 COOKIE: Final = "netsum_token"
 PAGES: Final = {"/": "index.html", **{f"/{name}": name for name in ("window.css", *SCRIPTS)}}
 HEADERS: Final = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'self'; img-src data:; frame-ancestors 'none'; form-action 'none'; base-uri 'none'",
+    "Content-Type": "text/plain; charset=utf-8",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
+    "Server": "netsum",
     "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
 }
 
+Read = Callable[[HTTPServerRequest], Awaitable[tuple[bytes, str]]]
+"""Returns the body and its type."""
 
-class HttpServer(ThreadingHTTPServer):
+
+class HttpServer:
     """Listens from its construction, and answers from `start` on.
 
     `address`: host and port; port 0 takes any. `token`: what clients must send; empty: nothing. `tls`: the certificate to
@@ -48,174 +59,210 @@ class HttpServer(ThreadingHTTPServer):
     be used.
     """
 
-    daemon_threads = True
-    block_on_close = False
-    allow_reuse_address = True
-
     def __init__(self, address: tuple[str, int], token: str, tls: TlsFiles) -> None:
         self.token = token
-        self._open = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        host, port = address
-        with contextlib.suppress(ValueError):
-            if ipaddress.ip_address(host).version == 6:
-                self.address_family = socket.AF_INET6
-        try:
-            super().__init__((host, port), _Handler)
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise ConfigError(
-                f"--http: cannot listen on {host}:{port}: {reason}; stop what uses it, or choose another port"
-            ) from None
         self.tls: ssl.SSLContext | None = None
         if tls:
             self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             try:
                 self.tls.load_cert_chain(str(tls.cert), str(tls.key))
             except (OSError, ssl.SSLError) as error:
-                self.server_close()
                 raise ConfigError(f"--http: cannot serve with {tls.cert}: {error}") from None
-
-    @property
-    def listening(self) -> tuple[str, int]:
-        """Host and port."""
-        host, port = self.server_address[:2]
-        return str(host), int(port)
-
-    @property
-    def url(self) -> str:
-        """Where a browser finds the window."""
-        host, port = self.listening
-        return f"http{'s' if self.tls else ''}://{f'[{host}]' if ':' in host else host}:{port}/"
+        host, port = address
+        ipv6 = False
+        with contextlib.suppress(ValueError):
+            ipv6 = ipaddress.ip_address(host).version == 6
+        family = socket.AF_INET6 if ipv6 else socket.AF_INET
+        try:
+            self._socket = socket.create_server((host, port), family=family, dualstack_ipv6=ipv6)
+        except (OSError, OverflowError) as error:
+            reason = (getattr(error, "strerror", None) or str(error)).partition(" (while")[0]
+            raise ConfigError(
+                f"--http: cannot listen on {host}:{port}: {reason}; stop what uses it, or choose another port"
+            ) from None
+        self._socket.setblocking(False)
+        host, port = self._socket.getsockname()[:2]
+        self.url: Final = f"http{'s' if tls else ''}://{f'[{host}]' if ipv6 else host}:{port}/"
+        self._thread: threading.Thread | None = None
+        self.viewers: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
     def start(self, registry: JobRegistry, workers: WorkerSeats) -> None:
-        """Answer in threads, for the event loop that runs."""
-        loop = asyncio.get_running_loop()
-        self.snapshots = Snapshots(registry, loop)
-        self.metrics = CollectorRegistry()
-        self.metrics.register(ServiceCollector(registry, workers, loop))
-        threading.Thread(target=self.serve_forever, args=(0.1,), name="http", daemon=True).start()
+        """Answer in a thread, for the event loop that runs: its calls do not wait for handshakes, nor for other work of HTTP."""
+        self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
+        served = self._serve(registry, workers, asyncio.get_running_loop())
+        self._thread = threading.Thread(target=self._run, args=(served,), name="http", daemon=True)
+        self._thread.start()
 
-    def stop(self) -> None:
-        """End the viewers' streams, and listen no longer."""
-        self.snapshots.close()
-        self.shutdown()
+    def close(self) -> None:
+        """End all connections, and listen no longer."""
+        if self._thread is not None:
+            call_in(self._loop, self._stopping.set)
+            self._thread.join(STOP_S)
+        self._socket.close()
 
-    def server_bind(self) -> None:
-        """Bind without the look-up of the machine's name that the base class makes."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
+    def _run(self, served: Any) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(served)
 
-    def get_request(self) -> tuple[Any, Any]:
-        """Accept a connection; a TLS handshake takes place in its own thread, at the first read."""
-        connection, address = super().get_request()
-        connection.settimeout(CLIENT_TIMEOUT_S)
-        if self.tls is not None:
-            connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-        return connection, address
+    async def _serve(
+        self, registry: JobRegistry, workers: WorkerSeats, controller: asyncio.AbstractEventLoop
+    ) -> None:
+        logging.getLogger("tornado.general").setLevel(logging.ERROR)  # Any client can make it warn.
+        self.snapshots = snapshots = Snapshots(registry, controller)
+        metrics = Metrics(registry, workers, controller)
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Refuse connections beyond `MOST_CONNECTIONS`."""
-        return self._open.acquire(blocking=False)
+        async def events(request: HTTPServerRequest) -> tuple[bytes, str]:
+            job = request.query_arguments.get("job", [b""])[0].decode(errors="replace")
+            return await snapshots.events_of(job), "application/json"
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve one connection."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._open.release()
+        reads: dict[str, Read] = {
+            **{path: partial(_page, name) for path, name in PAGES.items()},
+            "/events": events,
+            "/metrics": lambda request: metrics.read(request.headers.get("Accept", "")),
+        }
+        documents: list[Any] = [
+            (path, _Document, {"server": self, "read": read}) for path, read in reads.items()
+        ]
+        application = Application(
+            [*documents, ("/stream", _Stream, {"server": self})],
+            default_handler_class=_Handler,
+            default_handler_args={"server": self},
+            log_function=_log,
+        )
+        self.connections = connections = Connections(application, ssl_options=self.tls)
+        connections.add_socket(self._socket)
+        taking = asyncio.create_task(snapshots.take())
+        await self._stopping.wait()
+        connections.stop()
+        taking.cancel()
+        for viewer in self.viewers:
+            viewer.cancel()
+        await asyncio.wait([taking, *self.viewers])
+        await connections.close_all_connections()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log an error of one connection: clients break connections and handshakes at any time."""
-        log.debug("HTTP connection of %s", client_address, exc_info=True)
 
+class _Handler(RequestHandler):
+    """Refuses what is not permitted, and answers that a path leads nowhere."""
 
-class _Handler(BaseHTTPRequestHandler):
-    server: HttpServer
-    server_version = "netsum"
-    sys_version = ""
-    protocol_version = "HTTP/1.1"
+    SUPPORTED_METHODS = ("GET", "HEAD")
 
-    def do_GET(self) -> None:
-        """Answer a request."""
-        asked = urlsplit(self.path)
-        query = parse_qs(asked.query)
+    def initialize(self, server: HttpServer) -> None:
+        self.server = server
+
+    def set_default_headers(self) -> None:
+        for name, value in HEADERS.items():
+            self.set_header(name, value)
+
+    def prepare(self) -> None:
+        """Look at the client before anything is done for it."""
+        shown = self.get_query_argument("token", "", strip=False)
         if not self._known_host():
-            return self._answer(HTTPStatus.FORBIDDEN, b"this name is not the controller's: use its address\n")
-        if shown := query.get("token"):
-            return self._take_token(shown[0])
-        if not self._permitted():
-            return self._answer(
+            self.refuse(HTTPStatus.FORBIDDEN, "this name is not the controller's: use its address")
+        elif self._of_another_site():
+            self.refuse(HTTPStatus.FORBIDDEN, "pages of other sites may link to the window, and nothing else")
+        elif shown and not self._is_token(shown):
+            self.refuse(HTTPStatus.FORBIDDEN, "this is not the controller's token")
+        elif shown:
+            self._keep_token()
+        elif not self._permitted():
+            self.set_header("WWW-Authenticate", "Bearer")
+            self.refuse(
                 HTTPStatus.UNAUTHORIZED,
-                b"a token is needed: open /?token=TOKEN once, or send Authorization: Bearer TOKEN\n",
+                "a token is needed: open /?token=TOKEN once, or send Authorization: Bearer TOKEN",
             )
-        if asked.path in PAGES:
-            name = PAGES[asked.path]
-            kind = f"{TYPES[name.rpartition('.')[2]]}; charset=utf-8"
-            return self._answer(HTTPStatus.OK, read_part(name).encode(), {"Content-Type": kind})
-        match asked.path:
-            case "/stream":
-                return self._stream()
-            case "/events":
-                found = self.server.snapshots.events_of(query.get("job", [""])[0])
-                return self._answer(HTTPStatus.OK, found, {"Content-Type": "application/json"})
-            case "/metrics":
-                encode, kind = choose_encoder(self.headers.get("Accept", ""))
-                return self._answer(HTTPStatus.OK, encode(self.server.metrics), {"Content-Type": kind})
-        return self._answer(HTTPStatus.NOT_FOUND, b"not found: / is the window, /metrics is for Prometheus\n")
 
-    do_HEAD = do_GET
+    async def get(self) -> None:
+        self.refuse(HTTPStatus.NOT_FOUND, "not found: / is the window, /metrics is for Prometheus")
 
-    def _stream(self) -> None:
-        """Send snapshots until the viewer leaves or does not take them in time."""
-        self._begin(HTTPStatus.OK, {"Content-Type": "text/event-stream", "Connection": "close"})
-        if self.command == "HEAD":
-            return
-        self.wfile.write(b"retry: %d\n\n" % RECONNECT_MS)
-        with contextlib.closing(self.server.snapshots.watch()) as snapshots:
-            for snapshot in snapshots:
-                self.wfile.write(b"data: %b\n\n" % snapshot)
+    async def head(self) -> None:
+        await self.get()
 
-    def _answer(self, status: HTTPStatus, body: bytes, headers: dict[str, str] | None = None) -> None:
-        kind = {"Content-Type": "text/plain; charset=utf-8"}
-        self._begin(status, {**kind, **(headers or {}), "Content-Length": str(len(body))})
-        if self.command != "HEAD":
-            self.wfile.write(body)
+    def refuse(self, status: int, reason: str) -> None:
+        self.set_status(status)
+        self.finish(f"{reason}\n")
 
-    def _begin(self, status: HTTPStatus, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        for name, value in {**HEADERS, **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        if status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.set_header("Allow", "GET, HEAD")
+        self.refuse(status_code, HTTPStatus(status_code).phrase)
 
     def _known_host(self) -> bool:
         """Whether the page was asked for by address, or a token protects it: names can be made to lead here by any web page."""
-        if self.server.token:
-            return True
-        name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+        name = self.request.host_name.strip("[]")
         with contextlib.suppress(ValueError):
-            return bool(ipaddress.ip_address(name))
-        return name in ("", "localhost")
+            return bool(self.server.token or ipaddress.ip_address(name))
+        return name == "localhost"
+
+    def _of_another_site(self) -> bool:
+        """Whether a browser says that a page of another origin sent the request, and not by a link."""
+        own = f"{self.request.protocol}://{self.request.host}"
+        sent = self.request.headers
+        same = sent.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
+        return sent.get("Origin", own) != own or not (same or sent.get("Sec-Fetch-Mode") == "navigate")
 
     def _permitted(self) -> bool:
-        cookies = http.cookies.SimpleCookie()
-        with contextlib.suppress(http.cookies.CookieError):
-            cookies.load(self.headers.get("Cookie", ""))
-        cookie = cookies[COOKIE].value if COOKIE in cookies else ""
-        shown = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        return self._is_token(shown) or self._is_token(cookie)
+        shown = self.request.headers.get("Authorization", "").removeprefix("Bearer ")
+        return self._is_token(shown) or self._is_token(self.get_cookie(COOKIE) or "")
 
     def _is_token(self, shown: str) -> bool:
         return not self.server.token or same_secret(self.server.token, shown)
 
-    def _take_token(self, shown: str) -> None:
+    def _keep_token(self) -> None:
         """Keep the token in a cookie, so that neither the address bar nor the history keeps it."""
-        if not self._is_token(shown):
-            return self._answer(HTTPStatus.FORBIDDEN, b"this is not the controller's token\n")
-        secure = "; Secure" if self.server.tls else ""
-        cookie = f"{COOKIE}={shown}; HttpOnly; SameSite=Strict; Path=/{secure}"
-        return self._answer(HTTPStatus.SEE_OTHER, b"", {"Location": "/", "Set-Cookie": cookie})
+        if token := self.server.token:
+            secure = self.server.tls is not None
+            self.set_cookie(COOKIE, token, httponly=True, samesite="Strict", secure=secure)
+        self.redirect("/", status=HTTPStatus.SEE_OTHER)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log requests for debugging only."""
-        log.debug("HTTP %s: %s", self.client_address[0], format % args)
+
+class _Document(_Handler):
+    def initialize(self, server: HttpServer, read: Read | None = None) -> None:
+        super().initialize(server)
+        self._read = cast(Read, read)
+
+    async def get(self) -> None:
+        try:
+            body, kind = await self._read(self.request)
+        except TimeoutError as error:
+            self.refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+            return
+        self.set_header("Content-Type", kind)
+        self.write(body)
+
+
+class _Stream(_Handler):
+    _watching: asyncio.Task[Any] | None = None
+
+    async def get(self) -> None:
+        """Send snapshots until the viewer leaves or does not take one in time."""
+        self.set_header("Content-Type", "text/event-stream")
+        if self.request.method == "HEAD":
+            return
+        connections = self.server.connections
+        stream = cast(HTTP1Connection, self.request.connection).stream
+        if not connections.keep(stream):
+            self.refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many viewers: close another window first")
+            return
+        self._watching = cast("asyncio.Task[Any]", asyncio.current_task())
+        self.server.viewers.add(self._watching)
+        with contextlib.suppress(StreamClosedError, asyncio.CancelledError):
+            async with contextlib.aclosing(self.server.snapshots.watch()) as snapshots:
+                self.write(b"retry: %d\n\n" % RECONNECT_MS)
+                await connections.in_time(stream, self.flush())
+                async for snapshot in snapshots:
+                    self.write(b"data: %b\n\n" % snapshot)
+                    await connections.in_time(stream, self.flush())
+
+    def on_connection_close(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+
+
+async def _page(name: str, request: HTTPServerRequest) -> tuple[bytes, str]:
+    return read_part(name).encode(), f"{TYPES[name.rpartition('.')[2]]}; charset=utf-8"
+
+
+def _log(handler: RequestHandler) -> None:
+    """Log a request for debugging, without the query, in which a token may be."""
+    request = handler.request
+    log.debug("HTTP %s: %s %s %d", request.remote_ip, request.method, request.path, handler.get_status())

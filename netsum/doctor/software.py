@@ -16,7 +16,7 @@ P4C_PACKAGE = (
     "install p4lang's package p4lang-p4c, https://github.com/p4lang/p4c#installing-packaged-versions-of-p4c"
 )
 
-NEEDED = ("prometheus_client", "llvmlite")
+NEEDED = ("prometheus_client", "tornado", "llvmlite")
 """Modules that a run with a switch on this machine needs beyond what netsum always installs."""
 
 

@@ -49,5 +49,5 @@ def test_a_request_after_the_end_of_the_loop_leaves_no_coroutine_behind() -> Non
     loop = asyncio.new_event_loop()
     loop.close()
     with pytest.raises(RuntimeError, match="Event loop is closed"):
-        result_in(loop, never())
+        asyncio.run(result_in(loop, never()))
     gc.collect()

@@ -1,0 +1,70 @@
+"""Limits of the HTTP server: how long a request may take, and how many connections may be open."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from tornado.httpserver import HTTPServer
+from tornado.iostream import IOStream
+
+CLIENT_TIMEOUT_S: Final = 10.0
+"""Time from the opening of a connection to the end of its answer, TLS included; and for taking a snapshot of the stream."""
+MOST_CONNECTIONS: Final = 256
+MOST_VIEWERS: Final = 192  # Of the connections; the others are for requests that end.
+LARGEST_HEADER: Final = 16 << 10
+LARGEST_BODY: Final = 4 << 10  # No request needs any.
+
+
+class Connections(HTTPServer):
+    """Takes one request a connection, from however many clients.
+
+    Where there is no room for another connection, the address that has the most loses its oldest: a client that sends its
+    request at once is answered, whatever slow ones do, and also where all have one address, as on loopback.
+    """
+
+    def initialize(self, *arguments: Any, **options: Any) -> None:
+        """Set the limits of a request."""
+        options |= {"no_keep_alive": True, "max_header_size": LARGEST_HEADER, "max_body_size": LARGEST_BODY}
+        super().initialize(*arguments, **options)
+        self._open: dict[IOStream, tuple[str, asyncio.TimerHandle]] = {}
+        """Address and deadline of each, the oldest first; those of viewers are cancelled."""
+
+    def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
+        """Make room for a connection, and give it its deadline."""
+        self._open = {each: about for each, about in self._open.items() if not each.closed()}
+        if len(self._open) >= MOST_CONNECTIONS:
+            max(self._by_address(viewing=False).values(), key=len)[0].close()
+        deadline = asyncio.get_running_loop().call_later(CLIENT_TIMEOUT_S, stream.close)
+        self._open[stream] = str(address[0]), deadline
+        super().handle_stream(stream, address)
+
+    def keep(self, stream: IOStream) -> bool:
+        """Let a viewer's connection last, if there is room for it."""
+        if stream.closed():
+            return False
+        address, deadline = self._open[stream]
+        viewers = self._by_address(viewing=True)
+        if sum(map(len, viewers.values())) >= MOST_VIEWERS:
+            busiest = max(viewers.values(), key=len)
+            if busiest is viewers.get(address):
+                return False
+            busiest[0].close()
+        deadline.cancel()
+        return True
+
+    async def in_time(self, stream: IOStream, writing: Awaitable[None]) -> None:
+        """Wait until a viewer has taken what was written, and close its connection if that takes too long."""
+        deadline = asyncio.get_running_loop().call_later(CLIENT_TIMEOUT_S, stream.close)
+        try:
+            await writing
+        finally:
+            deadline.cancel()
+
+    def _by_address(self, viewing: bool) -> dict[str, list[IOStream]]:
+        """Return the open connections, of viewers or of others."""
+        found: dict[str, list[IOStream]] = defaultdict(list)
+        for stream, (address, deadline) in self._open.items():
+            if deadline.cancelled() == viewing and not stream.closed():
+                found[address].append(stream)
+        return found
