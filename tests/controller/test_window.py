@@ -42,6 +42,12 @@ def shows(text: str) -> str:
     return f"document.body.innerText.includes({json.dumps(text)})"
 
 
+def clear(tab: Browser) -> None:
+    """Leave the page of an earlier test, which tries to reach its controller, and forget its messages."""
+    tab.open("about:blank")
+    tab.messages.clear()
+
+
 def report(seat: JoinedSeat, **counts: Any) -> None:
     seat._stream.send(FromWorker(report=Report(**counts)))
 
@@ -49,7 +55,7 @@ def report(seat: JoinedSeat, **counts: Any) -> None:
 @needs_browser
 def test_network_jobs_and_events_as_they_change(bench: Bench, tab: Browser) -> None:
     bench.serve()
-    tab.messages.clear()
+    clear(tab)
     tab.open(url(bench))
     tab.until(shows("No jobs: workers make one"))
     for name in ("p1", "l1", "l2", "h1", "h4"):
@@ -120,7 +126,7 @@ def test_it_reconnects_to_a_controller_that_was_restarted(bench: Bench, tab: Bro
 def test_markup_in_names_is_text(bench: Bench, tab: Browser) -> None:
     bench.serve()
     bench.operator.create_job(MARKUP, 2)
-    tab.messages.clear()
+    clear(tab)
     tab.open(url(bench))
     tab.until(shows(MARKUP))
     tab.run("document.querySelector('section[aria-label=Jobs] td a').click()")
@@ -152,6 +158,30 @@ def test_no_page_is_wider_than_the_window(bench: Bench, tab: Browser, width: int
     finally:
         tab.size(1400)
     for seat in seats:
+        seat.close()
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [320, 400, 1400])
+def test_hosts_are_told_apart_however_narrow_the_window(bench: Bench, tab: Browser, width: int) -> None:
+    bench.serve()
+    seats = bench.join_all("digits-training-of-a-long-name", 4)
+    second = bench.join_all("eval", 2)
+    tab.open(url(bench))
+    tab.size(width)
+    try:
+        tab.until("document.querySelector('section[aria-label=Network] svg').textContent.includes('eval 1')")
+        notes = tab.run(
+            "[...document.querySelectorAll('section[aria-label=Network] svg .note')].map((each) => each.textContent)"
+        )
+        shown = [note for note in notes if note.startswith("dig")]
+        assert [note.split()[1] for note in shown] == ["0", "1", "2", "3"]
+        assert [note.endswith(" +1") for note in shown] == [True, True, False, False]
+        for name in ("node-rack12-gpu-001", "node-rack12-gpu-002"):
+            assert tab.run(f"cut(['{name}'], 70, 7.3)").endswith(name[-3:])
+    finally:
+        tab.size(1400)
+    for seat in [*seats, *second]:
         seat.close()
 
 
@@ -244,7 +274,7 @@ def test_a_recorded_run_is_shown_step_by_step_from_one_file(tmp_path: Path, tab:
     )
     path = tmp_path / "run.html"
     path.write_text(recorded_page("a run </script>", [("s1", "h1"), ("s1", MARKUP)], steps), encoding="utf-8")
-    tab.messages.clear()
+    clear(tab)
     tab.open(path.as_uri())
     now = "document.querySelector('main [role=status]').innerText"
     tab.until(f"{now} === 'Step 1 of 31, 0.00 µs: h1 → s1: CONTRIBUTE chunk 0'")

@@ -5,7 +5,8 @@ const ROW = 46;
 const BOX = 36;
 const LABEL = 88;
 
-// nodes: {id, column, title, short, note, tone}; edges: {from, to, texts, tone, width}, from the left to the right.
+// nodes: {id, column, title, short, note, tone}, where a note is a text or a list of names; edges: {from, to, texts, tone, width},
+// from the left to the right.
 function diagram(label, nodes, edges, width) {
   const columns = Math.max(...nodes.map((node) => node.column)) + 1;
   const gap = Math.max(24, Math.min(190, ((width - 2) / columns) * (width < 500 ? 0.3 : 0.55)));
@@ -30,17 +31,24 @@ function diagram(label, nodes, edges, width) {
     return svg("text", { class: "halo", "text-anchor": "end" }, edge.texts.map((text, line) => svg("tspan", { x, y: y - 7 + 22 * line }, text)));
   });
   const boxes = nodes.map((node) =>
-    svg("g", {}, svg("title", {}, [node.title, node.note].filter(Boolean).join(": ")),
+    svg("g", {}, svg("title", {}, [node.title, [node.note || []].flat().join(", ")].filter(Boolean).join(": ")),
       svg("rect", { x: left(node), y: node.y, width: box, height: BOX, rx: 7, class: node.tone }),
-      svg("text", { x: left(node) + 8, y: node.y + (node.note ? 15 : 22) }, cut(node.title, box, 7.3, node.short)),
+      svg("text", { x: left(node) + 8, y: node.y + (node.note ? 15 : 22) }, cut([node.title], box, 7.3, node.short)),
       node.note && svg("text", { class: "note", x: left(node) + 8, y: node.y + 29 }, cut(node.note, box, 5.9))));
   return svg("svg", { role: "img", "aria-label": label, viewBox: `0 0 ${width} ${height}` }, shapes, boxes, texts);
 }
 
+// Names are cut in the middle, as they differ at their ends; of a text, the end goes. Of several names, the first is shown.
 const cut = (text, width, letter, short) => {
   const most = Math.max(3, Math.floor((width - 14) / letter));
-  if (short && text.length > most) return cut(short, width, letter);
-  return text.length > most ? text.slice(0, most - 1) + "…" : text;
+  const whole = Array.isArray(text) ? text.join(", ") : text;
+  if (whole.length <= most) return whole;
+  if (short) return cut(short, width, letter);
+  if (!Array.isArray(text)) return text.slice(0, most - 1) + "…";
+  const others = text.length > 1 ? ` +${text.length - 1}` : "";
+  const room = Math.max(3, most - others.length);
+  const end = text[0].slice(Math.max(text[0].lastIndexOf(" "), text[0].length - Math.floor(room / 2)));
+  return text[0].length > room ? `${text[0].slice(0, room - 1 - end.length)}…${end}${others}` : text[0] + others;
 };
 
 // Give every node its y: the last column one below the other, the others in the middle of what is right of them.

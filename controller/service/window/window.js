@@ -211,7 +211,7 @@ function network(switches, hosts, width) {
       continue;
     }
     for (const link of below) {
-      nodes.push({ id: link.to, column: top, title: link.to, note: (ranksOn[link.to] || []).join(", ") });
+      nodes.push({ id: link.to, column: top, title: link.to, note: ranksOn[link.to] });
       edges.push(edge(link, busiest));
     }
   }
