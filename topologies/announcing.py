@@ -28,7 +28,7 @@ def start_announced(start: Callable[[int], Child], timeout_s: float) -> tuple[Ch
         finally:
             os.close(write_end)
         try:
-            line = _read_line(ready.fileno(), time.monotonic() + timeout_s)
+            line = read_line(ready.fileno(), time.monotonic() + timeout_s)
         except BaseException:
             child.stop()
             raise
@@ -54,10 +54,10 @@ def await_socket(child: Child, path: Path, timeout_s: float) -> None:
             time.sleep(_LOOK_S)
 
 
-def _read_line(descriptor: int, deadline: float) -> bytes | None:
-    """Read up to the end of a line or of the stream; None if that takes too long."""
+def read_line(descriptor: int, deadline: float, most: int = 1 << 20) -> bytes | None:
+    """Read up to the end of a line, `most` bytes, or the end of the stream; None if that takes too long."""
     line = b""
-    while not line.endswith(b"\n"):
+    while not line.endswith(b"\n") and len(line) < most:
         readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
         if not readable:
             return None

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from topologies.announcing import START_TIMEOUT_S, start_announced
+from topologies.announcing import START_TIMEOUT_S, read_line, start_announced
 from topologies.children import Child, TestbedError, ending_in_order, held_signals, uninterrupted
 from topologies.leftovers import MARK
 from topologies.mininet_testbed import MininetTestbed
@@ -48,6 +48,7 @@ UP_TIMEOUT_S = 2 * START_TIMEOUT_S
 DOWN_TIMEOUT_S = 60.0
 LOAD_TIMEOUT_S = START_TIMEOUT_S
 REQUEST_TIMEOUT_S = 5.0
+LONGEST_REQUEST = 1 << 16
 RESTART_TIMEOUT_S = START_TIMEOUT_S + 20.0  # So that the sentence of the part that did not start comes first.
 
 
@@ -140,24 +141,39 @@ class _Keeper:
 
     def _answer(self, connection: socket.socket) -> None:
         """Carry out one request: ``{"restart": NAME}``, or ``{"link": NUMBER, …}`` with new values of `LINK_FIELDS`."""
-        with connection, contextlib.suppress(OSError, ValueError, KeyError):
-            connection.settimeout(REQUEST_TIMEOUT_S)
-            with connection.makefile("rw", encoding="utf-8") as stream:
-                request = json.loads(stream.readline())
-                error = ""
-                try:
-                    if "link" in request:
-                        self._reshape(
-                            int(request["link"]),
-                            {name: request[name] for name in LINK_FIELDS & request.keys()},
-                        )
-                    else:
-                        self._restart(request["restart"])
-                    self._state |= self._testbed.describe()
-                    write_state(self._plan.folder, self._state)
-                except TestbedError as fault:
-                    error = str(fault)
-                stream.write(json.dumps({"error": error}) + "\n")
+        with connection, contextlib.suppress(OSError):
+            line = read_line(connection.fileno(), time.monotonic() + REQUEST_TIMEOUT_S, LONGEST_REQUEST)
+            if line:
+                error = self._carried_out(line)
+                connection.settimeout(REQUEST_TIMEOUT_S)
+                connection.sendall(json.dumps({"error": error}).encode() + b"\n")
+
+    def _carried_out(self, line: bytes) -> str:
+        """Carry out a request; return what is wrong with it, or nothing."""
+        try:
+            request = json.loads(line)
+        except (ValueError, RecursionError):
+            request = None
+        try:
+            match request:
+                case {"restart": str(name)}:
+                    self._restart(name)
+                case {"link": int(number), **changes} if self._are_of_link(number, changes):
+                    self._reshape(number, changes)
+                case _:
+                    return (
+                        f"the keeper of the testbed {self._plan.name} does not know the request {line[:80]!r}: "
+                        "use the netsum that brought the testbed up"
+                    )
+            self._state |= self._testbed.describe()
+            write_state(self._plan.folder, self._state)
+        except TestbedError as fault:
+            return str(fault)
+        return ""
+
+    def _are_of_link(self, number: int, changes: Mapping[str, Any]) -> bool:
+        known = 0 <= number < len(self._plan.topology.links) and changes.keys() <= LINK_FIELDS
+        return known and all(value is None or isinstance(value, int) for value in changes.values())
 
     def _restart(self, name: str) -> None:
         if name == CONTROLLER:
