@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,14 +102,19 @@ def _port(port: "PortView", own: dict[str, Any], kernel: dict[str, Any]) -> dict
 
 def _embedded(p4runtime: str) -> dict[str, Any]:
     """Ask an embedded switch of this machine: its status socket lies beside that of its P4Runtime."""
+    from topologies.announcing import read_line
+
     if not p4runtime.startswith("unix:"):
         return {}
     path = Path(p4runtime.removeprefix("unix:")).with_suffix(".status")
-    with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
+    with (
+        contextlib.suppress(OSError, ValueError, LookupError, TypeError),
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked,
+    ):
         asked.settimeout(ASK_TIMEOUT_S)
         asked.connect(str(path))
-        with asked.makefile("r", encoding="utf-8") as answer:
-            ports: dict[str, Any] = json.loads(answer.readline())["ports"]
+        answer = read_line(asked.fileno(), time.monotonic() + ASK_TIMEOUT_S)
+        ports: dict[str, Any] = json.loads(answer or b"")["ports"]
         return ports
     return {}
 

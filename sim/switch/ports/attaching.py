@@ -31,6 +31,7 @@ SPIN_NS = 20_000
 """How long an idle switch looks at the rings before it sleeps; it yields its processor between looks."""
 _STOP_TIMEOUT_S = 5.0
 _TIDY_TIMEOUT_S = 2.0
+_PAUSE_S = 0.1
 
 _LOG = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ class Attachments:
                         self._hear(opened)
                 except OSError as fault:
                     _LOG.warning("a worker could not attach: %s", fault)
+                    time.sleep(_PAUSE_S)  # A worker that cannot be accepted is there at once again.
 
     def _accept(self, listener: socket.socket) -> None:
         connection, _ = listener.accept()

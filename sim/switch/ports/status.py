@@ -5,6 +5,7 @@ import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -57,9 +58,10 @@ class StatusSocket:
                 client, _ = self._listener.accept()
             except TimeoutError:
                 continue
-            except OSError:
-                _LOG.exception("the status socket failed")
-                return
+            except OSError as fault:  # No descriptor is free, for instance: others may close some.
+                _LOG.warning("the status socket cannot answer: %s", fault)
+                time.sleep(_LOOK_S)
+                continue
             with client, contextlib.suppress(OSError):
                 client.settimeout(_SEND_TIMEOUT_S)
                 client.sendall(json.dumps(self._report()).encode() + b"\n")
