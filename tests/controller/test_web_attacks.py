@@ -180,6 +180,25 @@ def test_more_viewers_than_there_is_room_for_keep_page_and_metrics_open(bench: B
             assert get(bench.window + path)[0] == 200
 
 
+@pytest.mark.parametrize("viewing", [False, True])
+def test_the_address_with_most_connections_pays_for_its_own(bench: Bench, viewing: bool) -> None:
+    bench.serve()
+    with contextlib.ExitStack() as clients:
+        first = clients.enter_context(connect(bench))
+        first.sendall(b"GET / HTTP/1.1\r\n")
+        for _ in range(connections.MOST_CONNECTIONS + 20):
+            other = socket.create_connection(bench.http or ("", 0), DEADLINE_S, ("127.0.0.2", 0))
+            clients.enter_context(other)
+            other.sendall(request("/stream") if viewing else b"GET")
+            if viewing:
+                other.recv(12)
+        first.sendall(b"Host: 127.0.0.1\r\n\r\n")
+        assert first.recv(12) == b"HTTP/1.1 200"
+        second = clients.enter_context(connect(bench))
+        second.sendall(request("/stream"))
+        assert second.recv(12) == b"HTTP/1.1 200"
+
+
 def test_a_header_without_end_is_cut_off(bench: Bench) -> None:
     bench.serve()
     with connect(bench) as client:
