@@ -171,7 +171,7 @@ class _Keeper:
             return str(fault)
         return ""
 
-    def _are_of_link(self, number: int, changes: Mapping[str, Any]) -> bool:
+    def _are_of_link(self, number: int, changes: Mapping[Any, Any]) -> bool:
         known = 0 <= number < len(self._plan.topology.links) and changes.keys() <= LINK_FIELDS
         return known and all(value is None or isinstance(value, int) for value in changes.values())
 
@@ -188,7 +188,7 @@ class _Keeper:
             names = ", ".join([*self._testbed.processes, CONTROLLER])
             raise TestbedError(f"the testbed {self._plan.name} has no process {name!r}: expected {names}")
 
-    def _reshape(self, number: int, changes: dict[str, Any]) -> None:
+    def _reshape(self, number: int, changes: dict[Any, Any]) -> None:
         link = replace(self._testbed.topology.links[number], **changes)
         if link.rate_bps is None:  # Nothing waits before a link without a rate.
             link = replace(link, queue_pkts=None)
