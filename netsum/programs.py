@@ -1,10 +1,15 @@
-"""Paths of the compiled P4 programs."""
+"""The compiled P4 programs: their place, and whether they are those of the P4 sources beside them."""
 
+import logging
+import sys
 import sysconfig
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from host_agent.errors import NetsumError
+from netsum_common.logs import recorded
 
 BUILD = Path(__file__).resolve().parents[1] / "p4" / "build"  # In a source checkout.
 INSTALLED = Path(sysconfig.get_path("data")) / "share" / "netsum"
@@ -29,7 +34,7 @@ class CompiledProgram:
 def compiled_program(lanes: int) -> CompiledProgram:
     """Return the aggregation program with `lanes` values a packet.
 
-    Raises ValueError if it is not built for that many. Raises ProgramMissingError if the files are not there.
+    Raises ValueError if it is not built for that many. Raises ProgramMissingError if the files are not there. See `warn_if_stale`.
     """
     if lanes not in (*LANES, LOCAL_LANES):
         choices = ", ".join(map(str, LANES))
@@ -41,4 +46,39 @@ def compiled_program(lanes: int) -> CompiledProgram:
             raise ProgramMissingError(
                 f"{file} is missing: install netsum again, or run `make p4` in its source checkout (needs p4c)"
             )
+    warn_if_stale(program.json)
     return program
+
+
+def warn_if_stale(program: Path) -> None:
+    """Say, once in a process, that a program of this checkout was compiled from other sources than those beside it."""
+    if program.resolve().parent == BUILD:
+        _warn(fault_of_build())
+
+
+@cache
+def _warn(fault: str) -> None:
+    warning = f"{fault}; until then the program of p4/build runs as it is"
+    if fault and not recorded(warning, logging.WARNING):
+        print(f"netsum: {warning}", file=sys.stderr, flush=True)
+
+
+@cache
+def fault_of_build() -> str:
+    """Return why compiled programs are not those of the P4 sources beside them, as p4/build.py says it; empty if they are.
+
+    A wheel has no sources, and nothing to compare.
+    """
+    script = BUILD.parent / "build.py"
+    if not script.is_file():
+        return ""
+    spec = spec_from_file_location("netsum_p4_build", script)
+    assert spec is not None
+    assert spec.loader is not None
+    builder = module_from_spec(spec)
+    spec.loader.exec_module(builder)
+    try:
+        builder.check_stamp()
+    except builder.BuildError as fault:
+        return str(fault)
+    return ""

@@ -150,12 +150,16 @@ def check_stamp() -> dict[str, str]:
     BuildError
         It is missing, was made from other sources, or was changed by hand.
     """
-    if not STAMP.exists():
-        raise BuildError(f"there is no {STAMP}: run `make p4`")
-    stamp: dict[str, str] = json.loads(STAMP.read_text(encoding="utf-8"))
-    if stamp["sources"] != source_digest():
+    try:
+        stamp: dict[str, str] = json.loads(STAMP.read_text(encoding="utf-8"))
+        sources, outputs = stamp["sources"] == source_digest(), stamp["outputs"] == output_digest(BUILD)
+    except FileNotFoundError as missing:
+        raise BuildError(f"there is no {missing.filename}: run `make p4`") from None
+    except (OSError, ValueError, LookupError, TypeError) as fault:  # A file that is being edited or merged.
+        raise BuildError(f"p4/build cannot be compared with p4/ ({fault}): run `make p4`") from None
+    if not sources:
         raise BuildError("p4/build was compiled from other sources than those in p4/: run `make p4`")
-    if stamp["outputs"] != output_digest(BUILD):
+    if not outputs:
         raise BuildError("a file in p4/build is not the one that was compiled: run `make p4`")
     return stamp
 

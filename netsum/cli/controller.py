@@ -139,7 +139,7 @@ def controller_serve(
     from controller.service.registry import RegistryOptions
     from controller.service.serve import ServiceOptions, serve
     from host_agent.job_api import DEFAULT_CONTROLLER
-    from netsum.programs import compiled_program
+    from netsum.programs import compiled_program, warn_if_stale
     from netsum.terminal import echo
     from netsum_common.channel import TlsFiles
     from netsum_common.logs import configure_logs, recorded
@@ -169,6 +169,7 @@ def controller_serve(
     if program is None or p4info is None:
         shipped = compiled_program(int(lanes or of_testbed or "256"))
         program, p4info = shipped.json, shipped.p4info
+    warn_if_stale(program)
 
     def announce(listening: dict[str, object]) -> None:
         ready = f"ready: job API on {', '.join(map(str, listening['addresses']))}"  # type: ignore[call-overload]

@@ -69,6 +69,7 @@ def shell(
     """
     from dataclasses import replace
 
+    from netsum.programs import warn_if_stale
     from netsum.shell import Target, find_out, run_shell
     from netsum_common.channel import TlsFiles
 
@@ -77,6 +78,8 @@ def shell(
     for file in (program, p4info):
         if file is not None and not file.is_file():
             raise UsageError(f"cannot read {file}: there is no such file")
+    if program is not None:
+        warn_if_stale(program)
     target = _find(switch, testbed) if p4runtime is None else Target(p4runtime, device_id)
     target = replace(target, tls=TlsFiles(tls_ca, tls_cert, tls_key))
     found = find_out(target)

@@ -128,6 +128,7 @@ def switch_serve(
     program: `netsum controller serve`, `netsum shell`, or `--program`.
     """
     from host_agent.wire.constants import UDP_PORT
+    from netsum.programs import warn_if_stale
     from netsum_common.channel import TlsFiles
     from netsum_common.logs import configure_logs
     from sim.switch.serve import ServeError, ServeOptionError, ServeOptions, run
@@ -152,6 +153,8 @@ def switch_serve(
         statistics=statistics,
         status=status,
     )
+    if program is not None:
+        warn_if_stale(program)
     try:
         run(options)
     except ServeOptionError as error:

@@ -111,6 +111,7 @@ def up(
     """
     from controller.user_programs.files import keep_copies
     from host_agent.wire.constants import HEADER_BYTES, LANE_BYTES, UDP_PORT
+    from netsum.programs import compiled_program, warn_if_stale
     from topologies import keeper
     from topologies.mininet_testbed import missing_for_mininet
     from topologies.run_folder import find_testbed, new_run_folder
@@ -133,6 +134,9 @@ def up(
             f"{network.mtu:,}: "
             + ("use --lanes 64, or a larger mtu" if lane_count > 64 else "use a larger mtu")
         )
+    shipped = [compiled_program(lane_count).json] if controller else []
+    for compiled in (*shipped, *(user.json for user in own.values())):
+        warn_if_stale(compiled)
     lacking = missing_for_mininet() or missing_for_switch(switch)
     if lacking is not None:
         raise CommandError(lacking)

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from netsum.doctor.finding import Finding
 from netsum.extras import DISTRIBUTIONS, install_command
-from netsum.programs import LANES, LOCAL_LANES, ProgramMissingError, compiled_program
+from netsum.programs import LANES, LOCAL_LANES, ProgramMissingError, compiled_program, fault_of_build
 from topologies.find_mininet import find_mininet
 from topologies.namespaces import missing_tools
 from topologies.switch_process import BMV2_PACKAGE, BMV2_PROGRAM
@@ -35,14 +35,22 @@ def extras() -> Finding:
 
 
 def programs() -> Finding:
-    """Look whether the compiled P4 programs are there."""
+    """Look whether the compiled P4 programs are there, and are those of the P4 sources."""
     counts = (*LANES, LOCAL_LANES)
     try:
         for lanes in counts:
             compiled_program(lanes)
     except ProgramMissingError as error:
         return Finding("Compiled P4", "missing", "every run", str(error), required=True)
-    return Finding("Compiled P4", ", ".join(f"{lanes} lanes" for lanes in counts))
+    there = ", ".join(f"{lanes} lanes" for lanes in counts)
+    if fault := fault_of_build():
+        return Finding(
+            "Compiled P4",
+            f"{there}, not of the sources in p4/",
+            "runs of the P4 program in p4/v1model",
+            fault,
+        )
+    return Finding("Compiled P4", there)
 
 
 def namespace_tools() -> Finding:

@@ -46,9 +46,11 @@ def run_at_random(
     chosen = secrets.randbits(31) if seed is None else seed
     processes = os.cpu_count() or 1
     echo(f"seed {chosen}, {processes} processes")
+    program = compiled_program(_LANES).json
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         futures = [
-            pool.submit(_run, chosen, process, 60 * minutes, counting, out) for process in range(processes)
+            pool.submit(_run, program, chosen, process, 60 * minutes, counting, out)
+            for process in range(processes)
         ]
         results = [future.result() for future in futures]
     tallies: dict[str, Tally] = {}
@@ -66,10 +68,9 @@ def run_at_random(
 
 
 def _run(
-    seed: int, process: int, seconds: float, make: Callable[[], Counting] | None, out: Path
+    program: Path, seed: int, process: int, seconds: float, make: Callable[[], Counting] | None, out: Path
 ) -> tuple[dict[str, Tally], dict[str, int], bool]:
-    """Run all systems in turn; returns the tallies, the counts, and whether a guarantee was violated."""
-    program = compiled_program(_LANES).json
+    """Run all systems in turn; returns the tallies, what was counted, and whether something was violated."""
     counting = make() if make else None
     worker = counting.worker if counting else None
     runs = {each.name: RandomRuns(each, program, seed * 1000 + process, worker) for each in SYSTEMS}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from netsum.command_errors import UsageError
 from netsum.explore.files import write_schedule_files
-from netsum.programs import compiled_program
+from netsum.programs import compiled_program, warn_if_stale
 from netsum.terminal import Rows, echo_progress
 from sim.explore import checkpoint as checkpoints
 from sim.explore.configurations import CONFIGURATIONS
@@ -94,6 +94,7 @@ def go_on(folder: Path, memory_bytes: int, every_s: float, out: Path) -> bool:
     """Continue the search in a folder; returns as `run`."""
     echo_progress("compiling or loading the explorer …")
     search, program = checkpoints.load(folder, memory_bytes)
+    warn_if_stale(program)
     return _run(search, program, folder, every_s, out)
 
 
