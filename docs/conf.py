@@ -39,8 +39,13 @@ html_title = f"netsum {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {"source_repository": "", "top_of_page_buttons": []}
-copybutton_prompt_text = r"\$ |# |>>> "
+# Blocks that begin with a prompt are sessions, of which buttons copy what is typed; "# " begins a comment.
+copybutton_prompt_text = r"\$ |>>> |\.\.\. ?"
 copybutton_prompt_is_regexp = True
+copybutton_copy_empty_lines = False
+copybutton_line_continuation_character = "\\"
+copybutton_here_doc_delimiter = "END"
+copybutton_exclude = ".linenos, .viewcode-back"
 
 _STATES = re.compile(r"```mermaid\nstateDiagram-v2\n(.*?)```", re.DOTALL)
 _TRANSITION = re.compile(r"\s*(\S+) --> (\w+)(?:: (\w+))?\s*\n")

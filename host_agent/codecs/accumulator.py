@@ -65,6 +65,7 @@ class Accumulator:
     >>> total = Accumulator((3,), "float32")
     >>> for gradient in ([1e8, 1, 2], [1, 2, 3], [-1e8, 3, 4]):
     ...     total.add(np.array(gradient, np.float32))
+    ...
     >>> total.count
     3
     """

@@ -1,6 +1,7 @@
 """The docs: commands that exist, Python that compiles, blocks that are run, and the site without a warning."""
 
 import ast
+import codeop
 import json
 import logging
 import os
@@ -19,6 +20,7 @@ import typer
 
 from netsum.cli.app import app
 from netsum_common.logs import LogFormatter
+from tests.browser import browser, needs_browser
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -142,22 +144,152 @@ def test_lines_of_the_log_look_as_the_docs_show_them() -> None:
     assert LogFormatter(as_json=True).format(record) in page
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("torch", ["as-installed", "missing"])
-def test_the_site_has_no_warning(tmp_path: Path, torch: str) -> None:
+def is_session(text: str) -> bool:
+    return text.startswith(("$ ", ">>> "))
+
+
+def typed(text: str) -> str:
+    """Return the lines that a reader types: a block's, or of a session its commands with their continuations and documents."""
+    if not is_session(text):
+        return text.rstrip("\n")
+    found: list[str] = []
+    document, continued = "", False
+    for line in text.splitlines():
+        prompt = re.match(r"\$ |>>> |\.\.\.(?: |$)", line)
+        if not (document or continued or prompt):
+            continue
+        found.append(line if document or continued or not prompt else line[prompt.end() :])
+        continued = line.endswith("\\")
+        document = "" if line == document else document
+        if begun := re.search(r"<<'(\w+)'", line):
+            document = begun[1]
+    return "\n".join(found).rstrip("\n")
+
+
+def wrong_with(text: str) -> str:
+    """Return why an interpreter does not take the lines of a session or of a shell's block; empty if it does."""
+    if not text.startswith(">>> "):
+        done = subprocess.run(
+            ["bash", "-n"], input=typed(text), capture_output=True, text=True, timeout=60, check=False
+        )
+        return done.stderr
+    waiting: list[str] = []
+    for line in [*typed(text).splitlines(), ""]:
+        waiting.append(line)
+        try:
+            if codeop.compile_command("\n".join(waiting), symbol="single") is not None:
+                waiting.clear()
+        except SyntaxError as error:
+            return f"{error}: {waiting}"
+    return f"not finished: {waiting}" if waiting else ""
+
+
+def test_blocks_show_by_their_language_what_is_typed() -> None:
+    languages: dict[str, int] = {}
+    for page in PAGES:
+        for language, text in re.findall(r"^```([^\n]*)\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S):
+            where = f"{page.name}: {text}"
+            if is_session(text):
+                assert language in ("console", "pycon", "python"), where
+                assert not re.search(r"^# netsum ", text, re.MULTILINE), where
+            else:
+                assert language not in ("console", "pycon"), where
+                assert not re.search(r"^(?:[$#] netsum |>>> |\$ )", text, re.MULTILINE), where
+            if is_session(text) or language in ("sh", "bash"):
+                assert not wrong_with(text), where
+            languages[language] = languages.get(language, 0) + 1
+    assert languages["sh"] > 100
+    assert languages["console"] > 20
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as it is built here."""
+    return build_site(tmp_path_factory.mktemp("site"), "")
+
+
+def build_site(folder: Path, before: str) -> Path:
     for package in ("sphinx", "myst_parser", "furo", "sphinx_design", "sphinx_copybutton"):
         pytest.importorskip(package, reason="needs Sphinx: pip install 'netsum[docs]'")
-    sphinx = [sys.executable, "-c", (WITHOUT_TORCH if torch == "missing" else "") + SPHINX]
-    build = [*sphinx, "-q", "-W", "--keep-going", "-c", "docs", "-b", "html", "."]
+    build = [
+        sys.executable,
+        "-c",
+        before + SPHINX,
+        "-q",
+        "-W",
+        "--keep-going",
+        "-c",
+        "docs",
+        "-b",
+        "html",
+        ".",
+    ]
     done = subprocess.run(
-        [*build, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+        [*build, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
-    start = (tmp_path / "docs" / "index.html").read_text(encoding="utf-8")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("torch", ["as-installed", "missing"])
+def test_the_site_has_no_warning(request: pytest.FixtureRequest, tmp_path: Path, torch: str) -> None:
+    built = build_site(tmp_path, WITHOUT_TORCH) if torch == "missing" else request.getfixturevalue("site")
+    start = (built / "docs" / "index.html").read_text(encoding="utf-8")
     assert "Train with PyTorch" in start
-    assert (tmp_path / "searchindex.js").stat().st_size > 50_000
-    for page in tmp_path.rglob("*.html"):
+    assert (built / "searchindex.js").stat().st_size > 50_000
+    for page in built.rglob("*.html"):
         loaded = re.findall(
             r"<(?:script|link|img)[^>]+(?:src|href)=\"(https?:[^\"]+)\"", page.read_text("utf-8")
         )
         assert not loaded, f"{page.name} loads {loaded} from the network"
+
+
+CLICK_ALL = """(() => {
+  let copied = null;
+  document.execCommand = () => { copied = document.activeElement.value ?? String(getSelection()); return true; };
+  return [...document.querySelectorAll("button.copybtn")].map((button) => {
+    copied = null;
+    button.click();
+    return [document.querySelector(button.dataset.clipboardTarget).innerText, copied];
+  });
+})()"""
+
+
+def without_blank_lines(*texts: str) -> list[str]:
+    return ["\n".join(line for line in text.splitlines() if line.strip()) for text in texts]
+
+
+def source_of(page: Path) -> str:
+    """Return the source of a module, which the site shows too."""
+    module = ROOT / page.with_suffix("")
+    file = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+    return file.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@needs_browser
+def test_a_copy_button_of_the_site_copies_what_is_typed(site: Path) -> None:
+    wrong, blocks_seen = [], 0
+    with browser() as tab:
+        for page in sorted(site.rglob("*.html")):
+            tab.open(page.as_uri())
+            tab.until(f"location.href === '{page.as_uri()}' && document.readyState === 'complete'")
+            if not tab.run("!!document.querySelector('div.highlight pre')"):
+                continue
+            tab.until("!!document.querySelector('button.copybtn')")
+            for text, copied in tab.run(CLICK_ALL):
+                blocks_seen += 1
+                expected = typed(text)
+                if site / "_modules" in page.parents:  # The source of a module, with blank lines more.
+                    expected, copied = without_blank_lines(
+                        source_of(page.relative_to(site / "_modules")), copied
+                    )
+                if (
+                    copied is None
+                    or copied.rstrip("\n") != expected
+                    or (is_session(text) and wrong_with(text))
+                ):
+                    wrong.append((page.name, text, copied))
+    assert blocks_seen > 200
+    assert not wrong, wrong[0]
