@@ -220,7 +220,7 @@ def _all_ranks(
     from pathlib import Path
 
     from netsum.allreduce.session import local_sites, loopback_controller, run_between, testbed_sites
-    from netsum.cli.controller_choice import controller_address
+    from netsum.cli.controller_choice import choose_controller
     from netsum.compiling import await_compiled, compiling
     from topologies.run_folder import find_testbed
     from topologies.runs import run_folder
@@ -229,10 +229,8 @@ def _all_ranks(
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder(keep_on_error=Path(FAILED_RUNS)))
         compiler = stack.enter_context(compiling(folder))  # Here, lest every rank does.
-        if testbed is not None:
-            address = controller_address(None, testbed)
-        elif controller is not None:
-            address = controller
+        if testbed is not None or controller is not None:
+            address = choose_controller(controller, testbed).address
         else:
             address = stack.enter_context(
                 loopback_controller(workers, lanes, round(drop_percent * 10_000), folder)

@@ -5,8 +5,14 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
-from netsum.cli.controller_choice import controller_address
-from netsum.cli.options import ControllerOption, TestbedOption, TlsCaOption, TlsCertOption, TlsKeyOption
+from netsum.cli.controller_choice import announce, choose_controller
+from netsum.cli.options import (
+    ControllerOption,
+    ControllersTestbedOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+)
 
 if TYPE_CHECKING:
     from controller.service.client import OperatorClient
@@ -16,7 +22,7 @@ Parameters = ParamSpec("Parameters")
 
 _CONNECTION = {
     "controller": ControllerOption,
-    "testbed": TestbedOption,
+    "testbed": ControllersTestbedOption,
     "tls_ca": TlsCaOption,
     "tls_cert": TlsCertOption,
     "tls_key": TlsKeyOption,
@@ -24,11 +30,12 @@ _CONNECTION = {
 
 
 def as_operator(
-    command: Callable[Concatenate["OperatorClient", Parameters], None],
+    command: Callable[Concatenate["OperatorClient", Parameters], None], *, changes: bool = False
 ) -> Callable[Parameters, None]:
-    """Make a command that says which controller it means by options, and is called with a client of that.
+    """Make a command whose options name a controller, and which is called with a client of that.
 
-    What connecting raises (CommandError, TestbedError, ControllerError, NetsumError) is reported by `netsum.cli.errors`.
+    `changes`: whether it changes something there, so that a controller that nobody named must be the only one. What connecting
+    raises (CommandError, TestbedError, ControllerError, NetsumError) is reported by `netsum.cli.errors`.
     """
     own = list(inspect.signature(command).parameters.values())[1:]
     added = [
@@ -42,11 +49,19 @@ def as_operator(
         from netsum_common.channel import TlsFiles
 
         controller, testbed, *files = (options.pop(name) for name in _CONNECTION)
-        address = controller_address(controller, testbed)  # type: ignore[arg-type]  # as the options' types say
-        with OperatorClient(address, tls=TlsFiles(*files)) as client:  # type: ignore[arg-type]
+        choice = choose_controller(controller, testbed)  # type: ignore[arg-type]  # as the options' types say
+        announce(choice, changes=changes)
+        with OperatorClient(choice.address, tls=TlsFiles(*files)) as client:  # type: ignore[arg-type]
             command(client, *arguments, **options)
 
     # Typer reads these two.
     connected.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
     connected.__annotations__ = {each.name: each.annotation for each in (*own, *added)}
     return connected
+
+
+def as_changing_operator(
+    command: Callable[Concatenate["OperatorClient", Parameters], None],
+) -> Callable[Parameters, None]:
+    """Make a command that changes something at its controller; see `as_operator`."""
+    return as_operator(command, changes=True)

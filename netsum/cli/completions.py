@@ -49,13 +49,13 @@ def processes(incomplete: str) -> list[str]:
 
 def _at_controller(kind: str, incomplete: str) -> list[str]:
     """Ask the controller; none that answers within a second offers nothing."""
-    from netsum.cli.controller_choice import controller_address
+    from netsum.cli.controller_choice import choose_controller
 
     found: list[str] = []
     with contextlib.suppress(Exception):  # A shell that completes a word shows no errors.
         from controller.service.client import OperatorClient
 
-        address = controller_address(os.environ.get("NETSUM_CONTROLLER"), None)
+        address = choose_controller(os.environ.get("NETSUM_CONTROLLER"), None).address
         with OperatorClient(address, timeout_s=COMPLETION_TIMEOUT_S) as client:
             found = [view.name for view in (client.jobs() if kind == "jobs" else client.switches())]
     return [name for name in found if name.startswith(incomplete)]

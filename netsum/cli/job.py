@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from netsum.cli import completions
-from netsum.cli.clients import as_operator
+from netsum.cli.clients import as_changing_operator, as_operator
 from netsum.cli.options import (
     AsJson,
     IfFullOption,
@@ -48,7 +48,7 @@ def job_group() -> None:
         ok="the job is there, or queued",
     ),
 )
-@as_operator
+@as_changing_operator
 def create(
     client: "OperatorClient",
     name: NewJobName,
@@ -204,7 +204,7 @@ def show(
         ok="no packet of the job's earlier life counts any more",
     ),
 )
-@as_operator
+@as_changing_operator
 def restart(
     client: "OperatorClient",
     name: JobName,
@@ -222,7 +222,7 @@ def restart(
         ok="the job has ended",
     ),
 )
-@as_operator
+@as_changing_operator
 def delete(
     client: "OperatorClient",
     name: JobName,

@@ -29,8 +29,14 @@ TestbedOption = Annotated[
     typer.Option(
         "--testbed",
         metavar="NAME",
-        help="The controller, or the hosts, of this testbed.",
+        help="The testbed that is meant. Default: NETSUM_TESTBED, else the only one.",
         autocompletion=testbeds,
+    ),
+]
+ControllersTestbedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--testbed", metavar="NAME", help="The controller of this testbed.", autocompletion=testbeds
     ),
 ]
 
@@ -40,8 +46,8 @@ ControllerOption = Annotated[
         "--controller",
         metavar="HOST:PORT",
         envvar="NETSUM_CONTROLLER",
-        help="Where the controller listens; also unix:PATH. Default: that of the testbed in NETSUM_TESTBED, else of the one "
-        "that is up, else 127.0.0.1:28276.",
+        help="Where the controller listens; also unix:PATH. Default: that of the testbed in NETSUM_TESTBED, else "
+        "127.0.0.1:28276 if something listens there, else that of the only testbed that is up.",
     ),
 ]
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netsum.cli.controller_choice import listens
+from netsum.cli.options import TestbedOption
 from netsum.cli.texts import epilog
 from netsum.command_errors import CommandError, UsageError
 
@@ -38,7 +40,7 @@ def shell(
         str | None, typer.Option(metavar="HOST:PORT", help="The switch's P4Runtime server; also unix:PATH.")
     ] = None,
     device_id: Annotated[int, typer.Option(min=1, help="What the switch is known by, with --p4runtime.")] = 1,
-    testbed: Annotated[str | None, typer.Option(metavar="NAME", help="The testbed the switch is in.")] = None,
+    testbed: TestbedOption = None,
     election_id: Annotated[
         int | None,
         typer.Option(
@@ -61,7 +63,7 @@ def shell(
 
     Names are those of p4runtime-shell: `tables`, `table_entry["worker_admission"]`, `counter_entry["results"]`, and so on. The
     switch is that of `--p4runtime`; else of `--testbed`; else of the controller in NETSUM_CONTROLLER; else of the testbed that is
-    up; else the one at 127.0.0.1:9559.
+    up; else the one at 127.0.0.1:9559. Where a testbed is up and something listens there too, it has to be named.
 
     A switch obeys one controller, its primary. Where there is one, this session only reads, and leaves the switch to it; with
     `--election-id` above the primary's it takes over, and the controller stands by until the session ends. Where there is
@@ -73,6 +75,8 @@ def shell(
     from netsum.shell import Target, find_out, run_shell
     from netsum_common.channel import TlsFiles
 
+    if p4runtime is not None and (switch is not None or testbed is not None):
+        raise UsageError("--p4runtime is the switch itself: leave out its name and --testbed")
     if (program is None) != (p4info is None):
         raise UsageError("--program and --p4info go together")
     for file in (program, p4info):
@@ -126,6 +130,11 @@ def _find(switch: str | None, testbed: str | None) -> "Target":
             raise CommandError(f"no testbed is up that could have a switch {switch}: name it by --p4runtime")
         return Target(DEFAULT_P4RUNTIME, 1)
     found = find_testbed(testbed)
+    if not (testbed or os.environ.get("NETSUM_TESTBED")) and listens(DEFAULT_P4RUNTIME):
+        raise CommandError(
+            f"the switch at {DEFAULT_P4RUNTIME} or one of the testbed {found.name} could be meant: name one by --p4runtime or "
+            "--testbed"
+        )
     switches = found.state["switches"]
     if switch is None and len(switches) > 1:
         raise CommandError(

@@ -7,13 +7,13 @@ import typer
 
 from netsum.cli import completions
 from netsum.cli.clients import as_operator
-from netsum.cli.controller_choice import controller_address, testbed_without_controller
+from netsum.cli.controller_choice import announce, choose_controller
 from netsum.cli.options import (
     AsJson,
     ControllerOption,
+    ControllersTestbedOption,
     Engine,
     LogFormatOption,
-    TestbedOption,
     TlsCaOption,
     TlsCertOption,
     TlsKeyOption,
@@ -257,7 +257,7 @@ def show(
 def ports(
     name: SwitchName = "",
     controller: ControllerOption = None,
-    testbed: TestbedOption = None,
+    testbed: ControllersTestbedOption = None,
     tls_ca: TlsCaOption = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
@@ -272,13 +272,14 @@ def ports(
     from netsum.terminal import Rows, print_json
     from netsum_common.channel import TlsFiles
 
-    alone = testbed_without_controller(controller, testbed)
-    if alone is None:
-        address = controller_address(controller, testbed)
-        with OperatorClient(address, tls=TlsFiles(tls_ca, tls_cert, tls_key)) as client:
+    choice = choose_controller(controller, testbed, alone=True)
+    announce(choice)
+    if choice.address:
+        with OperatorClient(choice.address, tls=TlsFiles(tls_ca, tls_cert, tls_key)) as client:
             view = client.switch(name)
     else:
-        view = switch_of_testbed(alone, name)
+        assert choice.testbed is not None
+        view = switch_of_testbed(choice.testbed, name)
     found = ports_of(view)
     if as_json:
         print_json(found)
