@@ -34,7 +34,8 @@ class CompiledProgram:
 def compiled_program(lanes: int) -> CompiledProgram:
     """Return the aggregation program with `lanes` values a packet.
 
-    Raises ValueError if it is not built for that many. Raises ProgramMissingError if the files are not there. See `warn_if_stale`.
+    Raises ValueError if it is not built for that many. Raises ProgramMissingError if the files are not there. Says
+    so where they are not those of the sources: `warn_if_stale`.
     """
     if lanes not in (*LANES, LOCAL_LANES):
         choices = ", ".join(map(str, LANES))

@@ -204,7 +204,7 @@ class _Keeper:
         def start(ready_fd: int) -> Child:
             self._controller = Child(
                 "the controller",
-                [*command, "--testbed", str(self._path), "--ready-fd", str(ready_fd)],
+                [*command, "--testbed", self._plan.name, "--ready-fd", str(ready_fd)],
                 log,
                 environment={MARK: self._run_id},
                 pass_fds=(ready_fd,),
@@ -342,7 +342,14 @@ def take_down(testbed: RunningTestbed) -> None:
 
 
 def restart(testbed: RunningTestbed, name: str) -> None:
-    """Have the keeper end a switch or the controller if it runs, and start it anew; return when it is ready."""
+    """Have the keeper end a switch or the controller if it runs, and start it anew; return when it is ready.
+
+    Raises TestbedError if that fails, or a switch or a neighbour of it has lost its namespaces: then nothing is ended.
+    """
+    for link in testbed.state["links"]:
+        nodes = [end.partition("-p")[0] for end in link["ends"]]
+        for node in nodes if name in nodes else ():
+            testbed.namespace_pid(node)
     _request(testbed, {"restart": name})
 
 
@@ -366,11 +373,12 @@ def _request(testbed: RunningTestbed, request: Mapping[str, object]) -> None:
                 line = stream.readline()
         except OSError as error:
             raise TestbedError(
-                f"the keeper of the testbed {testbed.name} does not answer ({error}): `netsum testbed down {testbed.name}`"
+                f"the keeper of the testbed {testbed.name} does not answer ({error}): "
+                f"`netsum testbed down --testbed {testbed.name}`"
             ) from None
     if not line:
         raise TestbedError(
-            f"the keeper of the testbed {testbed.name} is gone: `netsum testbed down {testbed.name}`"
+            f"the keeper of the testbed {testbed.name} is gone: `netsum testbed down --testbed {testbed.name}`"
         )
     if error_text := json.loads(line)["error"]:
         raise TestbedError(error_text)

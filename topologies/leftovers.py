@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from topologies.children import TestbedError
+from topologies.runs import runs_as
 
 MARK = "NETSUM_TESTBED_RUN"  # The environment variable that every process of a testbed inherits: the run id.
 
@@ -37,9 +38,22 @@ def end_processes(run_id: str) -> list[int]:
     return sorted(ended)
 
 
+def runs_in(run_id: str, pid: int) -> bool:
+    """Whether a process of that id runs and carries the mark of a run; a zombie does not.
+
+    Of a process whose environment only others may read, whether it runs at all.
+    """
+    try:
+        return _mark(run_id) in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except PermissionError:
+        return runs_as(pid)
+    except OSError:
+        return False
+
+
 def processes(run_id: str) -> Iterator[int]:
     """Find what carries the mark of a run or is in a network namespace with it; zombies and ourselves aside."""
-    mark = f"{MARK}={run_id}".encode()
+    mark = _mark(run_id)
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # The process has ended meanwhile.
@@ -50,3 +64,7 @@ def processes(run_id: str) -> Iterator[int]:
     for pid, (marked, namespace) in found.items():
         if pid != os.getpid() and (marked or namespace in namespaces):
             yield pid
+
+
+def _mark(run_id: str) -> bytes:
+    return f"{MARK}={run_id}".encode()

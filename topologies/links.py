@@ -41,6 +41,8 @@ def change_link(testbed: RunningTestbed, number: int, changes: Mapping[str, int 
         raise TestbedError(
             f"the link {' to '.join(link['ends'])} has no rate, so nothing waits in a queue before it"
         )
+    for end in link["ends"]:
+        testbed.namespace_pid(_node(end))  # Raises where it is gone.
     keeper.reshape(testbed, number, changes)
 
 

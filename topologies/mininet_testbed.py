@@ -201,8 +201,13 @@ class MininetTestbed:
                 name: {"hosts": list(job.hosts), "switch": job.switch} for name, job in topology.jobs.items()
             },
             "traffic": [
-                {"from": flow.source, "to": flow.target, "rate_bps": flow.rate_bps}
-                for flow in topology.traffic
+                {
+                    "from": flow.source,
+                    "to": flow.target,
+                    "rate_bps": flow.rate_bps,
+                    "pids": [end.pid for end in self._flows[2 * number : 2 * number + 2]],
+                }
+                for number, flow in enumerate(topology.traffic)
             ],
         }
 

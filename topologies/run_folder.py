@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from topologies.children import TestbedError
-from topologies.leftovers import end_processes
+from topologies.leftovers import end_processes, runs_in
 from topologies.runs import owner_is_gone
 
 RUNNING = Path("/run/netsum")  # Names of running testbeds; empty after a start of the machine.
@@ -57,11 +57,23 @@ class RunningTestbed:
         return f"unix:{self.folder / CONTROLLER_SOCKET}"
 
     def namespace_pid(self, node: str) -> int:
-        """Return a process id in the namespace of a host or switch."""
+        """Return the id of the process that keeps the namespaces of a host or switch.
+
+        Raises TestbedError if the testbed has no such node, or that process has ended.
+        """
         nodes = {**self.state["hosts"], **self.state["switches"]}
         if node not in nodes:
             raise TestbedError(f"the testbed {self.name} has no node {node!r}: expected {', '.join(nodes)}")
-        return int(nodes[node]["namespace_pid"])
+        if not self.runs(pid := int(nodes[node]["namespace_pid"])):
+            raise TestbedError(
+                f"{node} of the testbed {self.name} is gone, as the process that keeps its namespaces has ended: "
+                f"`netsum testbed down --testbed {self.name}`"
+            )
+        return pid
+
+    def runs(self, pid: int) -> bool:
+        """Whether a process of the testbed runs."""
+        return runs_in(self.run_id, pid)
 
 
 def claim(name: str, folder: Path) -> Path:
@@ -86,7 +98,7 @@ def claim(name: str, folder: Path) -> Path:
         write_state(folder, json.loads((folder / STATE_FILE).read_text(encoding="utf-8")))
     except FileExistsError:
         raise TestbedError(
-            f"a testbed {name} is up already: `netsum testbed down {name}`, or choose another --name"
+            f"a testbed {name} is up already: `netsum testbed down --testbed {name}`, or choose another --testbed"
         ) from None
     return path
 

@@ -30,13 +30,13 @@ def testbed(
     # By its own command: that forks, and gRPC's threads in this process would not survive it.
     _netsum(
         _UP_TIMEOUT_S,
-        *("testbed", "up", topology, "--name", name, "--switch", switch, "--lanes", str(lanes)),
+        *("testbed", "up", topology, "--testbed", name, "--switch", switch, "--lanes", str(lanes)),
         *("--rate", rate, "--loss", loss_percent, "--json"),
     )
     try:
         yield find_testbed(name)
     finally:
-        _netsum(_DOWN_TIMEOUT_S, "testbed", "down", name)
+        _netsum(_DOWN_TIMEOUT_S, "testbed", "down", "--testbed", name)
 
 
 def run_ranks(

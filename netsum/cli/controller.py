@@ -20,7 +20,7 @@ _TLS = "TLS"
 @controller_app.command(
     "serve",
     epilog=epilog(
-        ("netsum controller serve --testbed /run/netsum/star-4", "the controller of a testbed that runs"),
+        ("netsum controller serve --testbed star-4", "the controller of a testbed that runs"),
         ("netsum controller serve --config network.toml", "of the switches and hosts that a file names"),
         (
             "netsum controller serve --config network.toml --listen 10.0.0.9:28276 --tls-cert c.pem --tls-key k.pem",
@@ -31,7 +31,7 @@ _TLS = "TLS"
 )
 def controller_serve(
     testbed: Annotated[
-        Path | None, typer.Option(metavar="RUN_FOLDER", help="A testbed's run folder, with its testbed.json.")
+        str | None, typer.Option(metavar="NAME", help="The testbed whose switches it programs.")
     ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file that names switches and hosts.")
@@ -143,10 +143,11 @@ def controller_serve(
     from netsum.terminal import echo
     from netsum_common.channel import TlsFiles
     from netsum_common.logs import configure_logs, recorded
+    from topologies.run_folder import find_testbed
 
     configure_logs(log_format)
     if (testbed is None) == (config is None):
-        raise ConfigError("which switches? Give --testbed RUN_FOLDER or --config FILE, one of them")
+        raise ConfigError("which switches? Give --testbed NAME or --config FILE, one of them")
     if (program is None) != (p4info is None):
         raise ConfigError("--program and --p4info go together: a compiled program, and what is in it")
     if program is not None and lanes is not None:
@@ -159,9 +160,9 @@ def controller_serve(
     if state is not None and (state.is_dir() or not state.parent.is_dir()):
         raise UsageError(f"--state: expected a file in a folder that exists, not {state}")
     if testbed is not None:
-        network = network_of_testbed(testbed)
-        home, default_listen = testbed, f"unix:{testbed}/controller.sock"
-        of_testbed = lanes_of_testbed(testbed)
+        running = find_testbed(testbed)
+        network, of_testbed = network_of_testbed(running.folder), lanes_of_testbed(running.folder)
+        home, default_listen = running.folder, running.controller_address
     else:
         assert config is not None
         network = network_of_file(config)

@@ -6,7 +6,7 @@ import typer
 
 from netsum.cli import completions, testbed_captures, testbed_up
 from netsum.cli.errors import fail
-from netsum.cli.options import AsJson
+from netsum.cli.options import AsJson, TestbedOption
 from netsum.cli.testbed_state import as_document, condition, node_environment, path_text, require_ready, show
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
@@ -15,23 +15,6 @@ testbed_app = typer.Typer(no_args_is_help=True)
 
 LinkState = Literal["up", "down"]  # Whether a cable is plugged in.
 PROGRAM_MISSING = 127  # The status that shells give a command that they do not find.
-
-TestbedName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[NAME]",
-        help="The testbed; default: NETSUM_TESTBED, else the only one.",
-        autocompletion=completions.testbeds,
-    ),
-]
-TestbedOption = Annotated[
-    str | None,
-    typer.Option(
-        "--name",
-        help="The testbed; default: NETSUM_TESTBED, else the only one.",
-        autocompletion=completions.testbeds,
-    ),
-]
 
 
 @testbed_app.callback()
@@ -51,7 +34,7 @@ testbed_app.command("up", epilog=testbed_up.EPILOG)(testbed_up.up)
     ),
 )
 def down(
-    name: TestbedName = None,
+    testbed: TestbedOption = None,
     everything: Annotated[bool, typer.Option("--all", help="All testbeds of this machine.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -60,17 +43,17 @@ def down(
     from topologies.keeper import take_down
     from topologies.run_folder import find_testbed, running_testbeds
 
-    if everything and name is not None:
-        raise UsageError("--all takes down every testbed: leave out the name")
+    if everything and testbed is not None:
+        raise UsageError("--all takes down every testbed: leave out --testbed")
     taken_down = []
-    for testbed in running_testbeds() if everything else [find_testbed(name)]:
-        gone = testbed.folder_deleted
-        take_down(testbed)
-        folder = testbed.state["folder"]
-        taken_down.append({"name": testbed.name, "folder": folder})
+    for found in running_testbeds() if everything else [find_testbed(testbed)]:
+        gone = found.folder_deleted
+        take_down(found)
+        folder = found.state["folder"]
+        taken_down.append({"name": found.name, "folder": folder})
         if not as_json:
             logs = "its run folder was deleted" if gone else f"its logs are in {path_text(folder)}"
-            echo(f"the testbed {testbed.name} is down; {logs}")
+            echo(f"the testbed {found.name} is down; {logs}")
     if as_json:
         print_json(taken_down)
     elif not taken_down:
@@ -92,7 +75,7 @@ def down(
 def execute(
     node: Annotated[str, typer.Argument(help="A host or a switch.", autocompletion=completions.nodes)],
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="Program and arguments.")],
-    name: TestbedOption = None,
+    testbed: TestbedOption = None,
 ) -> None:
     """Run a command on a host; it finds the controller by NETSUM_CONTROLLER."""
     import os
@@ -101,10 +84,10 @@ def execute(
     from topologies.namespaces import inside_of
     from topologies.run_folder import find_testbed
 
-    testbed = find_testbed(name)
-    require_ready(testbed)
-    inside = inside_of(testbed.namespace_pid(node))
-    environment = node_environment(testbed)
+    found = find_testbed(testbed)
+    require_ready(found)
+    inside = inside_of(found.namespace_pid(node))
+    environment = node_environment(found)
     if shutil.which(command[0], path=environment["PATH"]) is None:
         fail(f"there is no program {command[0]}", PROGRAM_MISSING)
     os.execvpe(inside[0], [*inside, *command], environment)
@@ -114,18 +97,16 @@ def execute(
     "status",
     epilog=epilog(
         ("netsum testbed status", "all testbeds of this machine"),
-        ("netsum testbed status star-4 --json", "one, as its testbed.json has it"),
-        ok="printed; with a NAME: it is up, and all of its processes run",
+        ("netsum testbed status --testbed star-4 --json", "one, as its testbed.json has it"),
+        ok="printed; with --testbed: it is up, and all of its processes run",
         fault="there is no testbed of that name, or something of it does not run",
         interrupted="",
     ),
 )
 def status(
-    name: Annotated[
+    testbed: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[NAME]", help="One testbed; default: all.", autocompletion=completions.testbeds
-        ),
+        typer.Option(metavar="NAME", help="One testbed. Default: all.", autocompletion=completions.testbeds),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -133,17 +114,17 @@ def status(
     from netsum.terminal import echo, print_json
     from topologies.run_folder import find_testbed, running_testbeds
 
-    testbeds = running_testbeds() if name is None else [find_testbed(name)]
-    conditions = [condition(testbed) for testbed in testbeds]
+    testbeds = running_testbeds() if testbed is None else [find_testbed(testbed)]
+    conditions = [condition(each) for each in testbeds]
     if as_json:
         states = [as_document(each, said) for each, said in zip(testbeds, conditions, strict=True)]
-        print_json(states if name is None else states[0])
+        print_json(states if testbed is None else states[0])
     else:
-        for testbed, said in zip(testbeds, conditions, strict=True):
-            show(testbed, said)
+        for each, said in zip(testbeds, conditions, strict=True):
+            show(each, said)
         if not testbeds:
             echo("no testbed is up: `netsum testbed up star-4`")
-    if name is not None and conditions[0] != "up":
+    if testbed is not None and conditions[0] != "up":
         raise typer.Exit(1)
 
 
@@ -159,15 +140,15 @@ def restart(
     process: Annotated[
         str, typer.Argument(help="A switch, or `controller`.", autocompletion=completions.processes)
     ],
-    name: TestbedOption = None,
+    testbed: TestbedOption = None,
 ) -> None:
     """End a switch or the controller, if it still runs, and start it anew."""
     from topologies import keeper
     from topologies.run_folder import find_testbed
 
-    testbed = find_testbed(name)
-    require_ready(testbed)
-    keeper.restart(testbed, process)
+    found = find_testbed(testbed)
+    require_ready(found)
+    keeper.restart(found, process)
 
 
 testbed_app.command("captures", epilog=testbed_captures.EPILOG)(testbed_captures.captures)
@@ -201,7 +182,7 @@ def link(
     queue: Annotated[
         str | None, typer.Option(metavar="PACKETS", help="Queue before the link from now on.")
     ] = None,
-    name: TestbedOption = None,
+    testbed: TestbedOption = None,
 ) -> None:
     """Pull a cable out, plug it in again, or change rate, loss, latency and queue of a link while it carries packets.
 
@@ -215,22 +196,22 @@ def link(
     changes = read_changes({key: text for key, text in options.items() if text is not None}, "--")
     if state is None and not changes:
         raise UsageError("expected up, down, --rate, --loss, --latency or --queue")
-    testbed = find_testbed(name)
-    require_ready(testbed)
+    found = find_testbed(testbed)
+    require_ready(found)
     up = None if state is None else state == "up"
-    echo(change(testbed, one, other, up=up, changes=changes))
+    echo(change(found, one, other, up=up, changes=changes))
 
 
 @testbed_app.command(
     "shell",
     epilog=epilog(
         ("netsum testbed shell", "a prompt: pingall, iperf h1 h2, h1 ip route, link h1 s1 loss=1, help"),
-        ("echo pingall | netsum testbed shell star-4", "one command from a script"),
+        ("echo pingall | netsum testbed shell --testbed star-4", "one command from a script"),
         ok="the prompt was left; of a script: all of its commands succeeded",
         fault="a command of the script failed, or there is no such testbed",
     ),
 )
-def shell(name: TestbedName = None) -> None:
+def shell(testbed: TestbedOption = None) -> None:
     """Open a prompt on a running testbed, as Mininet's: pings between all hosts, iperf, commands on nodes, links that change.
 
     Where standard input is no terminal, its lines are run as a script.
@@ -241,10 +222,10 @@ def shell(name: TestbedName = None) -> None:
     from netsum.terminal import echo
     from topologies.run_folder import find_testbed
 
-    testbed = find_testbed(name)
-    require_ready(testbed)
+    found = find_testbed(testbed)
+    require_ready(found)
     script = None if sys.stdin.isatty() else sys.stdin
-    prompt = TestbedShell(testbed, script)
+    prompt = TestbedShell(found, script)
     if script is None:
         echo("`help` lists the commands; Ctrl-D leaves the prompt, and the testbed stays up")
     prompt.cmdloop()

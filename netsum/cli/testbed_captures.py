@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli import completions
-from netsum.cli.options import AsJson
+from netsum.cli.options import AsJson, TestbedOption
 from netsum.cli.texts import epilog
 
 EPILOG = epilog(
@@ -18,14 +17,7 @@ EPILOG = epilog(
 
 
 def captures(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME]",
-            help="The testbed; default: NETSUM_TESTBED, else the only one.",
-            autocompletion=completions.testbeds,
-        ),
-    ] = None,
+    testbed: TestbedOption = None,
     port: Annotated[
         str | None, typer.Option(help="A switch's interface, such as s1-eth1; default: all.")
     ] = None,
@@ -39,11 +31,11 @@ def captures(
     from topologies.children import TestbedError
     from topologies.run_folder import find_testbed
 
-    testbed = find_testbed(name)
-    folder = Path(testbed.state["folder"]) / "pcaps"
+    found = find_testbed(testbed)
+    folder = Path(found.state["folder"]) / "pcaps"
     ports = [port] if port is not None else captured_ports(folder)
     if not ports:
-        raise TestbedError(f"the testbed {testbed.name} has no captures: bring it up with --pcap")
+        raise TestbedError(f"the testbed {found.name} has no captures: bring it up with --pcap")
     merged = []
     for each in ports:
         path = folder / f"{each}.pcapng"

@@ -13,23 +13,26 @@ if TYPE_CHECKING:
 
 def condition(testbed: "RunningTestbed") -> str:
     """Return the condition of a testbed: "up", or what is not as it should be."""
-    from topologies.runs import runs_as
-
     if testbed.abandoned:
-        return f"crashed: `netsum testbed down {testbed.name}` clears it away"
+        return f"crashed: `netsum testbed down --testbed {testbed.name}` clears it away"
     if testbed.folder_deleted:
-        return f"its run folder was deleted: `netsum testbed down {testbed.name}` ends it"
+        return f"its run folder was deleted: `netsum testbed down --testbed {testbed.name}` ends it"
     if not testbed.state["ready"]:
         return "coming up"
-    processes = dict(testbed.state["switches"])
-    if testbed.state["controller"] is not None:
-        processes["controller"] = testbed.state["controller"]
     from topologies.links import link_states
 
-    ended = [name for name, process in processes.items() if not runs_as(process["pid"])]
-    if ended:
+    state = testbed.state
+    down_and_up = f"`netsum testbed down --testbed {testbed.name}`, and `netsum testbed up`"
+    nodes = {**state["hosts"], **state["switches"]}
+    if gone := [name for name, node in nodes.items() if not testbed.runs(node["namespace_pid"])]:
+        return f"the namespaces of {', '.join(gone)} are gone: {down_and_up}"
+    processes = state["switches"] | ({"controller": state["controller"]} if state["controller"] else {})
+    if ended := [name for name, process in processes.items() if not testbed.runs(process["pid"])]:
         return f"{' and '.join(ended)} ended: `netsum testbed restart {ended[0]}`"
-    for link, up in zip(testbed.state["links"], link_states(testbed), strict=True):
+    for flow in state["traffic"]:
+        if not all(map(testbed.runs, flow["pids"])):
+            return f"the cross traffic from {flow['from']} to {flow['to']} ended: {down_and_up}"
+    for link, up in zip(state["links"], link_states(testbed), strict=True):
         if up is False:
             one, other = (end.partition("-p")[0] for end in link["ends"])
             return f"the link {' to '.join(link['ends'])} is down: `netsum testbed link {one} {other} up`"
@@ -40,7 +43,7 @@ def require_ready(testbed: "RunningTestbed") -> None:
     """Refuse a testbed that does not run."""
     if testbed.abandoned:
         raise CommandError(
-            f"the testbed {testbed.name} has crashed: `netsum testbed down {testbed.name}` clears it away"
+            f"the testbed {testbed.name} has crashed: `netsum testbed down --testbed {testbed.name}` clears it away"
         )
     if not testbed.state["ready"]:
         raise CommandError(f"the testbed {testbed.name} is not up yet")

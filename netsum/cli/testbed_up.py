@@ -24,7 +24,7 @@ EPILOG = epilog(
     ("netsum testbed up leaf-spine-4 --web", "and a page in the browser that shows it"),
     ("netsum testbed up star-4 --switch bmv2 --lanes 64 --rate 10mbit", "the same on BMv2, slower"),
     (
-        "netsum testbed up dumbbell --name mine --pcap",
+        "netsum testbed up dumbbell --testbed mine --pcap",
         "two switches and cross traffic; all packets in files",
     ),
     (
@@ -67,8 +67,9 @@ def up(
         int | None,
         typer.Option(min=1, max=1_000_000, metavar="PACKETS", help="Queue of every link with a rate."),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="What to call the testbed. Default: the topology's name.")
+    testbed: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What to call the testbed. Default: the topology's name."),
     ] = None,
     controller: Annotated[
         bool, typer.Option(help="Start a controller, which programs the switches and which workers join.")
@@ -125,7 +126,7 @@ def up(
     controller = controller and not own
     if web and not controller:
         raise UsageError("--web shows what a controller knows: leave out --no-controller and --program")
-    name = name or network.name
+    name = testbed or network.name
     lane_count = int(lanes or ("64" if switch == "bmv2" else "256"))
     needed = IP_HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * lane_count
     if controller and network.mtu < needed:

@@ -89,7 +89,7 @@ class Bed:
         self.folder = folder
         self.name = f"faults-{uuid.uuid4().hex[:10]}"
         self.netsum(
-            *("up", topology, "--name", self.name, "--switch", switch, "--lanes", str(self.load.lanes)),
+            *("up", topology, "--testbed", self.name, "--switch", switch, "--lanes", str(self.load.lanes)),
             *("--rate", self.load.rate, "--queue", str(QUEUE_PKTS), *options),
         )
         self.run_id = self.testbed.run_id
@@ -110,7 +110,7 @@ class Bed:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def close(self) -> None:
-        self.netsum("down", self.name)
+        self.netsum("down", "--testbed", self.name)
         assert not list(processes(self.run_id))
         assert not (RUNNING / self.name).is_symlink()
 
@@ -132,7 +132,7 @@ class Bed:
         keeper.restart(self.testbed, what)
 
     def cable(self, ends: Sequence[str], state: str) -> None:
-        self.netsum("link", "--name", self.name, *ends, state)
+        self.netsum("link", "--testbed", self.name, *ends, state)
 
     def cables(self, hosts: Sequence[str]) -> list[tuple[str, ...]]:
         """The links of these hosts, and those between switches."""

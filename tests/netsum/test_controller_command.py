@@ -23,9 +23,8 @@ mac = "02:00:00:00:00:fe"
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ([], "which switches? Give --testbed RUN_FOLDER or --config FILE"),
+        ([], "which switches? Give --testbed NAME or --config FILE"),
         (["--config", "none.toml"], "cannot read none.toml: No such file"),
-        (["--testbed", "none"], "none is no testbed's run folder"),
         (["--config", "net.toml", "--program", "x.conf"], "--program and --p4info go together"),
         (
             ["--config", "net.toml", "--program", "x.conf", "--p4info", "x.txt", "--lanes", "64"],

@@ -127,12 +127,12 @@ def test_every_line_on_a_testbed(tmp_path: Path) -> None:
     netsum = [sys.executable, "-c", "from netsum.cli import main; main()", "testbed"]
     name = f"packets-{os.getpid()}"
     subprocess.run(
-        [*netsum, "up", "star-2", "--pcap", "--name", name], cwd=tmp_path, env=ENVIRONMENT, check=True
+        [*netsum, "up", "star-2", "--pcap", "--testbed", name], cwd=tmp_path, env=ENVIRONMENT, check=True
     )
     try:
         command = [sys.executable, "-m", "doctest", "-o", "NORMALIZE_WHITESPACE", str(page)]
         done = subprocess.run(
-            [*netsum, "exec", "--name", name, "h1", *command],
+            [*netsum, "exec", "--testbed", name, "h1", *command],
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
@@ -142,4 +142,4 @@ def test_every_line_on_a_testbed(tmp_path: Path) -> None:
         pcaps = Path(find_testbed(name).state["folder"]) / "pcaps"
         assert {"s1-eth1_in.pcap", "s1-eth1_out.pcap"} <= {path.name for path in pcaps.iterdir()}
     finally:
-        subprocess.run([*netsum, "down", name], cwd=tmp_path, env=ENVIRONMENT, check=True)
+        subprocess.run([*netsum, "down", "--testbed", name], cwd=tmp_path, env=ENVIRONMENT, check=True)

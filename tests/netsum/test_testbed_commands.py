@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -43,10 +44,10 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     home = os.getcwd()
     os.chdir(tmp_path_factory.mktemp("testbed"))
     try:
-        up = run("testbed", "up", "star-2", "--name", NAME, "--rate", "100mbit", "--web")
+        up = run("testbed", "up", "star-2", "--testbed", NAME, "--rate", "100mbit", "--web")
         assert up.returncode == 0, up.stderr
         yield NAME
-        down = run("testbed", "down", NAME, "--json")
+        down = run("testbed", "down", "--testbed", NAME, "--json")
         assert [one["name"] for one in json.loads(down.stdout)] == [NAME]
     finally:
         os.chdir(home)
@@ -59,19 +60,19 @@ def refused(done: Done, status: int = 1) -> str:
 
 
 def test_a_pulled_cable_is_seen(testbed: str) -> None:
-    assert run("testbed", "status", testbed).returncode == 0
+    assert run("testbed", "status", "--testbed", testbed).returncode == 0
     try:
         assert run("testbed", "link", "h2", "s1", "down").stdout == "link h2 to s1-p2: down\n"
-        status = run("testbed", "status", testbed)
+        status = run("testbed", "status", "--testbed", testbed)
         assert status.returncode == 1
         assert "the link h2 to s1-p2 is down: `netsum testbed link h2 s1 up`" in status.stdout
-        document = json.loads(run("testbed", "status", testbed, "--json").stdout)
+        document = json.loads(run("testbed", "status", "--testbed", testbed, "--json").stdout)
         assert [link["up"] for link in document["links"]] == [True, False]
         ports = json.loads(run("switch", "ports", "--json").stdout)
         assert [port["up"] for port in ports] == [True, False]
     finally:
         run("testbed", "link", "h2", "s1", "up")
-    assert json.loads(run("testbed", "status", testbed, "--json").stdout)["condition"] == "up"
+    assert json.loads(run("testbed", "status", "--testbed", testbed, "--json").stdout)["condition"] == "up"
 
 
 def test_the_window_shows_the_load_of_links_and_keeps_its_address(testbed: str) -> None:
@@ -81,8 +82,10 @@ def test_the_window_shows_the_load_of_links_and_keeps_its_address(testbed: str) 
         snapshot: dict[str, Any] = json.loads(data[6:])
         return snapshot
 
-    window = json.loads(run("testbed", "status", testbed, "--json").stdout)["controller"]["window"]
-    assert f"window: {window}\n" in run("testbed", "status", testbed).stdout
+    window = json.loads(run("testbed", "status", "--testbed", testbed, "--json").stdout)["controller"][
+        "window"
+    ]
+    assert f"window: {window}\n" in run("testbed", "status", "--testbed", testbed).stdout
     run("testbed", "exec", "h1", "ping", "-c", "2", "-i", "0.2", "10.0.0.2")
     run("testbed", "restart", "controller")
     snapshot = shown()
@@ -98,7 +101,7 @@ def test_the_window_shows_the_load_of_links_and_keeps_its_address(testbed: str) 
 def test_a_link_changes_while_it_is_up(testbed: str) -> None:
     changed = run("testbed", "link", "h1", "s1", "--rate", "20mbit", "--loss", "100", "--queue", "60")
     assert changed.stdout == "link h1 to s1-p1: rate 20mbit, loss 100 %, queue 60 packets\n"
-    link = json.loads(run("testbed", "status", testbed, "--json").stdout)["links"][0]
+    link = json.loads(run("testbed", "status", "--testbed", testbed, "--json").stdout)["links"][0]
     assert (link["rate_bps"], link["loss_ppm"], link["queue_pkts"]) == (20_000_000, 1_000_000, 60)
     lost = run("testbed", "shell", script="pingall\n")
     assert (lost.returncode, lost.stdout.splitlines()[-1]) == (1, "0 of 2 pings answered, 100 % lost")
@@ -110,12 +113,18 @@ def test_a_link_changes_while_it_is_up(testbed: str) -> None:
 
 
 def test_the_prompt_runs_a_script(testbed: str) -> None:
-    done = run("testbed", "shell", testbed, script="pingall\nnodes\nh1 ping -c 1 -W 5 h2  # an address\n")
+    done = run(
+        "testbed",
+        "shell",
+        "--testbed",
+        testbed,
+        script="pingall\nnodes\nh1 ping -c 1 -W 5 h2  # an address\n",
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 of 2 pings answered, 0 % lost" in done.stdout
     assert "10.0.0.254" in done.stdout
     assert "1 packets transmitted, 1 received" in done.stdout
-    wrong = run("testbed", "shell", testbed, script="frobnicate\nlink h1 s1 colour=red\nhelp\n")
+    wrong = run("testbed", "shell", "--testbed", testbed, script="frobnicate\nlink h1 s1 colour=red\nhelp\n")
     assert wrong.returncode == 1
     assert "there is no command and no node 'frobnicate'" in wrong.stdout
     assert "not 'colour=red'" in wrong.stdout
@@ -125,7 +134,7 @@ def test_the_prompt_runs_a_script(testbed: str) -> None:
 def test_iperf_at_the_prompt(testbed: str) -> None:
     if shutil.which("iperf") is None:
         pytest.skip("needs iperf")
-    done = run("testbed", "shell", testbed, script="iperf h1 h2 1\n")
+    done = run("testbed", "shell", "--testbed", testbed, script="iperf h1 h2 1\n")
     assert done.returncode == 0, done.stdout
     assert done.stdout.startswith("h1 -> h2: ")
     assert "bits/sec (TCP, 1 s)" in done.stdout
@@ -159,7 +168,7 @@ def test_the_ports_of_a_switch_without_a_controller(
     del testbed  # The folder has all that the command needs.
     monkeypatch.chdir(tmp_path_factory.mktemp("alone"))
     name = f"alone-{os.getpid()}"
-    assert run("testbed", "up", "star-2", "--name", name, "--no-controller").returncode == 0
+    assert run("testbed", "up", "star-2", "--testbed", name, "--no-controller").returncode == 0
     try:
         ports = json.loads(run("switch", "ports", "--testbed", name, "--json").stdout)
         assert [(port["number"], port["peer"], port["up"]) for port in ports] == [
@@ -168,4 +177,60 @@ def test_the_ports_of_a_switch_without_a_controller(
         ]
         assert "has no switch 's9'" in refused(run("switch", "ports", "s9", "--testbed", name))
     finally:
-        run("testbed", "down", name)
+        run("testbed", "down", "--testbed", name)
+
+
+def test_a_testbed_whose_hosts_or_traffic_are_dead_is_not_up(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (lacking := missing_for_mininet()) is not None:
+        pytest.skip(lacking)
+    monkeypatch.chdir(folder := tmp_path_factory.mktemp("dead"))
+    name = f"dead-{os.getpid()}"
+    traffic = [{"from": "h1", "to": "h2", "rate": "1mbit"}] if shutil.which("iperf") else []
+    topology = {
+        "hosts": {"h1": {"ip": "10.0.0.1/24"}, "h2": {"ip": "10.0.0.2/24"}},
+        "switches": {"s1": {}},
+        "links": [["h1", "s1-p1"], ["h2", "s1-p2"]],
+        "traffic": traffic,
+    }
+    (folder / "net.json").write_text(json.dumps(topology))
+    up = run("testbed", "up", "net.json", "--testbed", name, "--no-controller", "--json")
+    assert up.returncode == 0, up.stderr
+    try:
+        state = json.loads(up.stdout)
+        down_and_up = f"`netsum testbed down --testbed {name}`, and `netsum testbed up`"
+
+        def said() -> str:
+            done = run("testbed", "status", "--testbed", name, "--json")
+            condition: str = json.loads(done.stdout)["condition"]
+            assert done.returncode == (0 if condition == "up" else 1)
+            return condition
+
+        assert said() == "up"
+        for flow in state["traffic"]:
+            os.kill(flow["pids"][0], signal.SIGKILL)
+            assert said() == f"the cross traffic from h1 to h2 ended: {down_and_up}"
+        os.kill(state["hosts"]["h2"]["namespace_pid"], signal.SIGKILL)
+        assert said() == f"the namespaces of h2 are gone: {down_and_up}"
+        gone = f"h2 of the testbed {name} is gone, as the process that keeps its namespaces has ended"
+        for words in (("exec", "h2", "true"), ("link", "h2", "s1", "--rate", "10mbit")):
+            assert gone in refused(run("testbed", words[0], "--testbed", name, *words[1:]))
+        assert gone in run("testbed", "shell", "--testbed", name, script="pingall\n").stdout
+        assert run("testbed", "exec", "--testbed", name, "h1", "true").returncode == 0
+        assert gone in refused(run("testbed", "restart", "--testbed", name, "s1"))
+        os.kill(state["switches"]["s1"]["namespace_pid"], signal.SIGKILL)
+        assert said() == f"the namespaces of h2, s1 are gone: {down_and_up}"
+        assert "s1 of the testbed" in refused(run("testbed", "restart", "--testbed", name, "s1"))
+        os.kill(state["switches"]["s1"]["pid"], 0)  # It was not ended in vain.
+    finally:
+        assert run("testbed", "down", "--testbed", name).returncode == 0
+
+
+def test_every_command_names_a_testbed_by_the_same_option(testbed: str) -> None:
+    for words in (("status",), ("exec", "h1", "true"), ("link", "h1", "s1", "up"), ("shell",)):
+        done = run("testbed", words[0], "--testbed", testbed, *words[1:])
+        assert done.returncode == 0, done.stderr
+    assert f"'{testbed}'" in refused(run("testbed", "status", testbed), 2)
+    assert "there is no option --name" in refused(run("testbed", "up", "star-2", "--name", testbed), 2)
+    assert "no testbed none is up" in refused(run("controller", "serve", "--testbed", "none"))

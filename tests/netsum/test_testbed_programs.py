@@ -58,19 +58,19 @@ def test_a_program_and_its_entries_outlast_a_restart(tmp_path: Path) -> None:
     name = f"own-{os.getpid()}"
     files = ["--program", str(PROGRAMS / "entities.json"), "--entries"]
     written = entries(tmp_path, ENTRY | {"action_params": {"port": 2}})
-    up = netsum("testbed", "up", "star-2", "--name", name, *files, written, folder=tmp_path)
+    up = netsum("testbed", "up", "star-2", "--testbed", name, *files, written, folder=tmp_path)
     assert up.returncode == 0, up.stderr
     try:
         assert up.stdout.startswith(f"{name} (star-2, embedded, programs of your own): up\n")
         assert "controller: none\nyour own programs: s1, in runs/" in up.stdout
         Path(written).unlink()
-        state = json.loads(netsum("testbed", "status", name, "--json", folder=tmp_path).stdout)
+        state = json.loads(netsum("testbed", "status", "--testbed", name, "--json", folder=tmp_path).stdout)
         address = state["switches"]["s1"]["p4runtime"]
         assert held(address) == 1
-        assert netsum("testbed", "restart", "--name", name, "s1", folder=tmp_path).returncode == 0
+        assert netsum("testbed", "restart", "--testbed", name, "s1", folder=tmp_path).returncode == 0
         assert held(address) == 1
     finally:
-        netsum("testbed", "down", name, folder=tmp_path)
+        netsum("testbed", "down", "--testbed", name, folder=tmp_path)
 
 
 def held(address: str) -> int:

@@ -244,11 +244,11 @@ def name(tmp_path: Path) -> Iterator[str]:
     name = f"test-{uuid.uuid4().hex[:12]}"
     yield name
     if (RUNNING / name).is_symlink():
-        netsum("down", name, folder=tmp_path)
+        netsum("down", "--testbed", name, folder=tmp_path)
 
 
 def test_up_beside_another_crash_up_again_down(bed: MininetTestbed, name: str, tmp_path: Path) -> None:
-    arguments = ("up", "star-2", "--name", name, "--rate", "50mbit", "--no-controller", "--json")
+    arguments = ("up", "star-2", "--testbed", name, "--rate", "50mbit", "--no-controller", "--json")
     first = json.loads(netsum(*arguments, folder=tmp_path))
     assert [link["rate_bps"] for link in first["links"]] == [50_000_000] * 2
     assert Path(first["folder"]).parent == tmp_path / "runs"
@@ -256,14 +256,14 @@ def test_up_beside_another_crash_up_again_down(bed: MininetTestbed, name: str, t
 
     # Programs on its hosts find the controller, and are in the testbed.
     script = "import os; print(os.environ['NETSUM_TESTBED'], os.listdir('/sys/class/net'))"
-    said = netsum("exec", "--name", name, "h2", sys.executable, "-c", script, folder=tmp_path)
+    said = netsum("exec", "--testbed", name, "h2", sys.executable, "-c", script, folder=tmp_path)
     assert name in said
     assert "h2-eth0" in said
     assert "no node 'h3': expected h1, h2, s1" in netsum(
-        "exec", "--name", name, "h3", "true", folder=tmp_path, status=1
+        "exec", "--testbed", name, "h3", "true", folder=tmp_path, status=1
     )
     with subprocess.Popen(
-        [*NETSUM, "testbed", "exec", "--name", name, "h1", "sleep", "1000"], cwd=tmp_path
+        [*NETSUM, "testbed", "exec", "--testbed", name, "h1", "sleep", "1000"], cwd=tmp_path
     ) as sleeper:
         run_id = first["keeper"]["run_id"]
         wait_until(lambda: sleeper.pid in processes(run_id) or sleeper.poll() is not None)
@@ -272,15 +272,17 @@ def test_up_beside_another_crash_up_again_down(bed: MininetTestbed, name: str, t
         # A crash: what the keeper started dies with it; the rest is ended by the next `up` of that name.
         os.kill(first["keeper"]["pid"], signal.SIGKILL)
         wait_until(lambda: list(processes(run_id)) == [sleeper.pid])
-        assert "crashed: `netsum testbed down" in netsum("status", name, folder=tmp_path, status=1)
+        assert "crashed: `netsum testbed down" in netsum(
+            "status", "--testbed", name, folder=tmp_path, status=1
+        )
         second = json.loads(netsum(*arguments, folder=tmp_path))
         assert sleeper.wait(DEADLINE_S) == -signal.SIGKILL
 
     assert second["keeper"] != first["keeper"]
     assert not [path for path in Path(first["folder"]).iterdir() if path.is_socket()]
-    assert ": up" in netsum("status", name, folder=tmp_path)
-    assert f"{name} is down" in netsum("down", name, folder=tmp_path)
-    assert f"no testbed {name} is up" in netsum("down", name, folder=tmp_path, status=1)
+    assert ": up" in netsum("status", "--testbed", name, folder=tmp_path)
+    assert f"{name} is down" in netsum("down", "--testbed", name, folder=tmp_path)
+    assert f"no testbed {name} is up" in netsum("down", "--testbed", name, folder=tmp_path, status=1)
     assert not list(processes(second["keeper"]["run_id"]))
     assert not (RUNNING / name).is_symlink()
     assert not list(Path(second["folder"]).glob("*.sock"))
@@ -290,7 +292,7 @@ def test_up_beside_another_crash_up_again_down(bed: MininetTestbed, name: str, t
 
 
 def test_in_the_foreground_ctrl_c_takes_it_down(name: str, tmp_path: Path) -> None:
-    arguments = ("up", "star-2", "--name", name, "--no-controller", "--foreground", "--pcap")
+    arguments = ("up", "star-2", "--testbed", name, "--no-controller", "--foreground", "--pcap")
     command = [*NETSUM, "testbed", *arguments]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as up:
         assert up.stdout is not None
@@ -308,13 +310,13 @@ def test_in_the_foreground_ctrl_c_takes_it_down(name: str, tmp_path: Path) -> No
 
 
 def test_a_testbed_whose_run_folder_was_deleted_is_seen_and_ended(name: str, tmp_path: Path) -> None:
-    arguments = ("up", "star-2", "--name", name, "--no-controller", "--json")
+    arguments = ("up", "star-2", "--testbed", name, "--no-controller", "--json")
     first = json.loads(netsum(*arguments, folder=tmp_path))
     shutil.rmtree(first["folder"])
-    gone = f"its run folder was deleted: `netsum testbed down {name}` ends it"
-    assert gone in netsum("status", name, folder=tmp_path, status=1)
+    gone = f"its run folder was deleted: `netsum testbed down --testbed {name}` ends it"
+    assert gone in netsum("status", "--testbed", name, folder=tmp_path, status=1)
     assert f"{name} is up already" in netsum(*arguments, folder=tmp_path, status=1)
-    assert f"{name} is down" in netsum("down", name, folder=tmp_path)
+    assert f"{name} is down" in netsum("down", "--testbed", name, folder=tmp_path)
     assert not list(processes(first["keeper"]["run_id"]))
     assert not (RUNNING / name).is_symlink()
 
@@ -335,7 +337,7 @@ main()
 
 
 def test_ctrl_c_just_after_the_fork_leaves_none_coming_up(name: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", FORK_INTERRUPTED, "testbed", "up", "star-2", "--name", name]
+    command = [sys.executable, "-c", FORK_INTERRUPTED, "testbed", "up", "star-2", "--testbed", name]
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=DEADLINE_S
     )

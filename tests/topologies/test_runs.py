@@ -9,6 +9,7 @@ import pytest
 
 from topologies import namespaces
 from topologies.children import TestbedError
+from topologies.leftovers import MARK, runs_in
 from topologies.runs import delete_leftover_folders, new_run_id, owner_is_gone, socket_folder
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
@@ -23,6 +24,25 @@ def test_ids_differ_and_their_owner_lives() -> None:
     ids = [new_run_id() for _ in range(3)]
     assert len(set(ids)) == 3
     assert not any(map(owner_is_gone, ids))
+
+
+def test_a_process_is_of_a_run_by_its_mark_not_by_its_number() -> None:
+    """Numbers are used again, and a process that nobody waited for still has its own."""
+    run_id = new_run_id()
+    asleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(1000)"]
+    marked = subprocess.Popen(asleep, env={**os.environ, MARK: run_id}, stdout=subprocess.PIPE)
+    try:
+        assert marked.stdout is not None
+        marked.stdout.readline()
+        assert runs_in(run_id, marked.pid)
+        assert not runs_in(new_run_id(), marked.pid)
+        assert not runs_in(run_id, os.getpid())
+    finally:
+        marked.kill()
+    os.waitid(os.P_PID, marked.pid, os.WEXITED | os.WNOWAIT)
+    assert not runs_in(run_id, marked.pid)
+    marked.communicate()
+    assert not runs_in(run_id, marked.pid)
 
 
 def test_an_owner_that_ended_is_gone() -> None:

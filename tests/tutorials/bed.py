@@ -138,7 +138,7 @@ class Bed:
 
     def restart(self, switch: str) -> None:
         """End a switch and start it anew."""
-        netsum("testbed", "restart", "--name", self.state["name"], switch)
+        netsum("testbed", "restart", "--testbed", self.state["name"], switch)
 
 
 @contextlib.contextmanager
@@ -146,7 +146,7 @@ def brought_up(folder: Path, topology: str, kind: str, *options: str) -> Iterato
     """Bring a topology up by the command in an exercise's folder, and take it down in the end."""
     name = f"tutorial-{os.getpid()}"
     up = netsum(
-        "testbed", "up", topology, "--name", name, "--switch", kind, *options, "--json", folder=folder
+        "testbed", "up", topology, "--testbed", name, "--switch", kind, *options, "--json", folder=folder
     )
     bed = Bed(json.loads(up.stdout), folder)
     try:
@@ -154,4 +154,4 @@ def brought_up(folder: Path, topology: str, kind: str, *options: str) -> Iterato
     finally:
         for port in bed.ports.values():
             port.close()
-        netsum("testbed", "down", name)
+        netsum("testbed", "down", "--testbed", name)
