@@ -48,9 +48,11 @@ docs: $(STAMP) ## Build the site into build/site; a warning is an error
 	@echo 'the site: build/site/docs/index.html'
 
 p4: $(STAMP) ## Compile the P4 program (needs p4c)
+	$(BIN)/python p4/spec/generate.py
 	$(BIN)/python p4/build.py
 
 p4-tofino: $(STAMP) ## Compile it for Tofino 1 and 2 (needs p4c with its Tofino back end)
+	$(BIN)/python p4/spec/generate.py
 	$(BIN)/python p4/tofino.py
 
 bench: $(STAMP) ## Measure what the docs quote

@@ -30,6 +30,12 @@ class BuildError(Exception):
     """The program cannot be compiled here, or its build is not that of its sources."""
 
 
+def constants_are_generated() -> bool:
+    """Compare the specification with that from which p4/spec/generate.py wrote the constants."""
+    specification = hashlib.sha256((P4 / "spec" / "protocol.toml").read_bytes()).hexdigest()[:16]
+    return specification in (P4 / "shared" / "constants.p4").read_text(encoding="utf-8")
+
+
 def lane_counts(target: str) -> list[int]:
     """Read for which numbers of lanes a target's program is compiled."""
     spec = tomllib.loads((P4 / "spec" / "protocol.toml").read_text(encoding="utf-8"))
@@ -143,20 +149,23 @@ def build() -> None:
 
 
 def check_stamp() -> dict[str, str]:
-    """Compare p4/build with the sources, without a compiler.
+    """Compare p4/build with the sources, and those with the specification, without a compiler.
 
     Raises
     ------
     BuildError
-        It is missing, was made from other sources, or was changed by hand.
+        A file is missing, p4/build was made from other sources, or it was changed by hand.
     """
     try:
         stamp: dict[str, str] = json.loads(STAMP.read_text(encoding="utf-8"))
+        generated = constants_are_generated()
         sources, outputs = stamp["sources"] == source_digest(), stamp["outputs"] == output_digest(BUILD)
     except FileNotFoundError as missing:
         raise BuildError(f"there is no {missing.filename}: run `make p4`") from None
     except (OSError, ValueError, LookupError, TypeError) as fault:  # A file that is being edited or merged.
         raise BuildError(f"p4/build cannot be compared with p4/ ({fault}): run `make p4`") from None
+    if not generated:
+        raise BuildError("p4/spec/protocol.toml was changed after the constants were generated: run `make p4`")
     if not sources:
         raise BuildError("p4/build was compiled from other sources than those in p4/: run `make p4`")
     if not outputs:

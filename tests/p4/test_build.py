@@ -77,9 +77,19 @@ def test_changed_spec_makes_the_generated_files_stale(copy: Path) -> None:
     spec = copy / "p4" / "spec" / "protocol.toml"
     spec.write_text(spec.read_text().replace("udp_port = 28275", "udp_port = 28276"))
     assert script(copy, "spec/generate.py", "--check").returncode == 1
+    assert "p4/spec/protocol.toml was changed" in script(copy, "build.py", "--check").stderr
     assert script(copy, "spec/generate.py").returncode == 0
     assert script(copy, "spec/generate.py", "--check").returncode == 0
+    assert "compiled from other sources" in script(copy, "build.py", "--check").stderr
     assert "UDP_PORT: Final = 28276" in (copy / "host_agent" / "wire" / "constants.py").read_text()
+
+
+@pytest.mark.parametrize(("target", "compiler"), [("p4", "p4/build.py"), ("p4-tofino", "p4/tofino.py")])
+def test_make_generates_the_constants_before_it_compiles(target: str, compiler: str) -> None:
+    if shutil.which("make") is None:
+        pytest.skip("needs make")
+    plan = subprocess.check_output(["make", "-n", target], cwd=ROOT, text=True, timeout=60)
+    assert -1 < plan.find("p4/spec/generate.py") < plan.find(compiler)
 
 
 def test_without_the_compiler_the_error_says_what_to_do(copy: Path, tmp_path: Path) -> None:
