@@ -165,7 +165,9 @@ def check_stamp() -> dict[str, str]:
     except (OSError, ValueError, LookupError, TypeError) as fault:  # A file that is being edited or merged.
         raise BuildError(f"p4/build cannot be compared with p4/ ({fault}): run `make p4`") from None
     if not generated:
-        raise BuildError("p4/spec/protocol.toml was changed after the constants were generated: run `make p4`")
+        raise BuildError(
+            "p4/spec/protocol.toml was changed after the constants were generated: run `make p4`"
+        )
     if not sources:
         raise BuildError("p4/build was compiled from other sources than those in p4/: run `make p4`")
     if not outputs:

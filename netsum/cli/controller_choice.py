@@ -1,4 +1,4 @@
-"""Which controller a command talks to, and whether another could be meant."""
+"""The controller that a command talks to, and whether another could be meant."""
 
 import os
 import socket
@@ -19,7 +19,7 @@ LOOK_TIMEOUT_S = 1.0
 class Choice:
     """A controller, or a testbed without one."""
 
-    address: str  # Of the controller; empty: the testbed has none.
+    address: str  # Address of the controller; empty: the testbed has none.
     name: str  # Such as "the controller of the testbed star-4".
     testbed: "RunningTestbed | None" = None
     named: bool = True  # Whether an option or the environment names it.
@@ -78,7 +78,7 @@ def _of_testbed(testbed: "RunningTestbed", alone: bool, named: bool) -> Choice:
 
 
 def announce(choice: Choice, *, changes: bool = False) -> None:
-    """Say on standard error what a command acts on that nobody named; ask first where it `changes` one of several.
+    """Name a controller that nobody named on standard error; ask first where a command `changes` one of several.
 
     Raises CommandError if there is no terminal to ask at, or the answer is no.
     """
@@ -90,7 +90,7 @@ def announce(choice: Choice, *, changes: bool = False) -> None:
     if not (changes and others):
         echo_error(f"asking {choice.name}" + (f", not that of the testbed {others}" if others else ""))
         return
-    which = f"{choice.name} or the testbed {others} could be meant"
+    which = f"{choice.name} or that of the testbed {others} could be meant"
     if sys.stdin.isatty() and sys.stderr.isatty():
         print(f"netsum: {which}: go on with the first? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() in ("y", "yes"):

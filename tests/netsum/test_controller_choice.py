@@ -148,8 +148,8 @@ def test_without_a_terminal_nothing_is_changed_where_two_controllers_could_be_me
     done = netsum("job", verb, "precious", *more)
     assert done.exit_code == 1
     assert done.stderr == (
-        f"netsum: the controller at {place.default} or the testbed one could be meant: name one by --controller or --testbed; "
-        "nothing was changed\n"
+        f"netsum: the controller at {place.default} or that of the testbed one could be meant: "
+        "name one by --controller or --testbed; nothing was changed\n"
     )
     for address in (place.default, place.of_testbeds):
         with OperatorClient(address) as client:
@@ -256,7 +256,7 @@ def test_at_a_terminal_a_command_that_destroys_asks_first(place: Place, answer: 
         out, _ = process.communicate(timeout=DEADLINE_S)
         os.close(ours)
     assert (
-        f"the controller at {place.default} or the testbed one could be meant: go on with the first?"
+        f"the controller at {place.default} or that of the testbed one could be meant: go on with the first?"
         in said.decode()
     )
     assert (process.returncode, out) == ((0, b"the job precious has ended\n") if not left else (1, b""))
