@@ -19,7 +19,7 @@ from controller.service.serve import RunningService, ServiceOptions, running_ser
 from host_agent.errors import NetsumError
 from host_agent.job_api.slot_request import Share
 from host_agent.wire.constants import MAX_CHILDREN, UDP_PORT
-from netsum.programs import LOCAL_LANES, compiled_program
+from netsum.programs import LOCAL_LANES, CompiledProgram, compiled_program
 from netsum.star_service import cabled_network, star_network
 from netsum_common.channel import TlsFiles
 from topologies.children import TestbedError, ending_in_order
@@ -40,9 +40,11 @@ class LocalServiceError(NetsumError):
 
 
 async def _serve(
-    testbeds: Sequence[LoopbackTestbed], options: argparse.Namespace, announcement: "_Announcement"
+    testbeds: Sequence[LoopbackTestbed],
+    program: CompiledProgram,
+    options: argparse.Namespace,
+    announcement: "_Announcement",
 ) -> None:
-    program = compiled_program(options.lanes)
     service_options = ServiceOptions(
         network=star_network(testbeds[0]) if len(testbeds) == 1 else cabled_network(testbeds),
         program=program.json,
@@ -146,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise LocalServiceError(f"one switch serves 1 to {MAX_CHILDREN} processes, not {options.places}")
         if options.switches not in (1, 2):
             raise LocalServiceError(f"expected 1 or 2 switches, not {options.switches}")
+        program = compiled_program(options.lanes)
         with (
             ending_in_order(),
             run_folder(keep_on_error=FAILED_RUNS) as folder,
@@ -158,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 places = (options.places + options.switches - 1 - number) // options.switches
                 testbed = LoopbackTestbed(places, UDP_PORT, logs, options.drop_ppm, options.switches > 1)
                 testbeds.append(stack.enter_context(testbed))
-            asyncio.run(_serve(testbeds, options, announcement))
+            asyncio.run(_serve(testbeds, program, options, announcement))
     except (NetsumError, ValueError, OSError) as fault:
         announcement.send(error=str(fault))
         return 1

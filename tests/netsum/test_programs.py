@@ -150,13 +150,16 @@ def test_all_of_netsum_takes_its_programs_from_one_place() -> None:
     assert found == {"netsum/programs.py", "netsum/bench/traffic.py"}  # The second makes no use of the file.
 
 
-def test_a_service_that_is_started_for_a_training_says_so(changed: Path) -> None:
+def test_a_service_that_is_started_for_a_training_says_so(changed: Path, tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from netsum import programs, local_service; "
         f"programs.BUILD = Path({str(changed / 'build')!r}); "
-        "sys.exit(local_service.main(['--places', '1', '--lanes', '64', '--listen', 'nonsense']))"
+        "sys.exit(local_service.main(['--places', '1', '--lanes', '64', '--until-unused']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert STALE in done.stderr
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as service:
+        assert service.stderr is not None
+        said = service.stderr.readline()
+        service.terminate()
+    assert said.startswith(STALE)
