@@ -153,7 +153,7 @@ def find_testbed(name: str | None = None) -> RunningTestbed:
     if not testbeds:
         raise TestbedError("no testbed is up: `netsum testbed up star-4`")
     if len(testbeds) > 1:
-        raise TestbedError(f"several testbeds are up; name one of {names}")
+        raise TestbedError(f"several testbeds are up: name one of {names} by --testbed")
     return testbeds[0]
 
 
