@@ -48,6 +48,7 @@ class TraceJob(PeerJob):
                     parts[step.ranks] += parts_of(step)
             for ranks, those in parts.items():
                 self._groups[ranks] = SwitchGroup(point, number, scenario, ranks, work.iterations, those)
+        self._places: dict[tuple[int, str], int] = {}
         super().__init__(point, number, scenario, work)
         self.groups = list(self._groups.values())
 
@@ -63,11 +64,16 @@ class TraceJob(PeerJob):
                 for rank, after in zip(step.ranks, step.after, strict=True)
             ]
             node, (rank, *_) = step.node, step.ranks
-            if node.kind in ("compute", "receive"):
+            place, free = (self._place(rank, name) if name else 0 for name in (node.place, node.free))
+            if node.kind == "turn" or free:
+                # Computing waits for an event more, so that messages that are ready at the same time come first.
+                waits = ready[0] if free else [messages.wait(hosts[rank], ready[0])]
+                ended = [messages.take(place, free, waits)]
+            elif node.kind in ("compute", "receive"):
                 took_ns = round(node.duration_ns * job.batch * slowness(job, rank))
-                ended = [messages.wait(hosts[rank], ready[0], took_ns)]
+                ended = [messages.wait(hosts[rank], ready[0], took_ns, place)]
             elif node.kind == "send":
-                ended = [messages.send(hosts[rank], hosts[node.ranks[1]], node.size, ready[0])]
+                ended = [messages.send(hosts[rank], hosts[node.ranks[1]], node.size, ready[0], place=place)]
             else:
                 for tokens, earlier in zip(ready, before.get(step.ranks, ()), strict=False):
                     tokens += earlier
@@ -78,6 +84,13 @@ class TraceJob(PeerJob):
         finished = [[messages.wait(host, last[at])] for at, host in enumerate(hosts)]
         self._ended.append([finished])
         return finished
+
+    def _place(self, rank: int, name: str) -> int:
+        """Return the number of a rank's place; "": that of the line of all of them."""
+        if (rank, name) not in self._places:
+            line = self._place(rank, "") if name else 0
+            self._places[rank, name] = self._messages.add_place(line)
+        return self._places[rank, name]
 
     def _add_collective(self, step: Step, ready: Tokens) -> tuple[list[int], Tokens]:
         """Add a collective; returns for each rank when it has ended, and when the next one of these ranks may begin."""

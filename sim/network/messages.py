@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sim.network.engine.events import MESSAGE_READY, push
-from sim.network.engine.flows import PER_PACKET, RING_ACKNOWLEDGED, TO_PYTHON, WITHIN_HOST
+from sim.network.engine.flows import PER_PACKET, RING_ACKNOWLEDGED, TAKES_TURN, TO_PYTHON, WITHIN_HOST
 from sim.network.engine.records import NEVER, PS_PER_NS, RING
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 INITIAL_RTO_NS = 50_000_000
 """Before the first round trip was measured: longer than any queue of these networks, far less than RFC 6298's second, which is
 meant for the Internet."""
+_LONGEST_NS: Final = 10**15  # Longer than any run; a longer delay would be no number of picoseconds.
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Messages:
         self._bytes: list[int] = []
         self._delay_ps: list[int] = []
         self._after: list[Sequence[int]] = []
+        self._takes: dict[int, int] = {}
+        self._frees: dict[int, int] = {}
         self._promised: set[int] = set()
         self._first = 0
 
@@ -56,11 +59,18 @@ class Messages:
         return len(self._flow)
 
     def send(
-        self, source: Node, target: Node, size: int, after: Sequence[int] = (), delay_ns: int = 0
+        self,
+        source: Node,
+        target: Node,
+        size: int,
+        after: Sequence[int] = (),
+        delay_ns: int = 0,
+        place: int = 0,
     ) -> int:
         """Send bytes from a host to another when the messages `after` are there and a time has passed since.
 
-        Returns the message's number. Messages from one host to another arrive in the order in which they become ready.
+        `place`: where a turn ends when the last byte has been sent; 0: nowhere. Returns the message's number. Messages from one
+        host to another arrive in the order in which they become ready.
         """
         flow = WITHIN_HOST
         if source.number != target.number:
@@ -68,11 +78,20 @@ class Messages:
             flow = self._flows.setdefault(pair, len(self._flows))
             if flow == len(self._pairs):
                 self._pairs.append(pair)
-        return self._add(flow, size, after, delay_ns)
+        return self._add(flow, size, after, delay_ns, place)
 
-    def wait(self, host: Node, after: Sequence[int] = (), delay_ns: int = 0) -> int:
-        """Let a host compute for a time when the messages `after` are there."""
-        return self.send(host, host, 0, after, delay_ns)
+    def wait(self, host: Node, after: Sequence[int] = (), delay_ns: int = 0, place: int = 0) -> int:
+        """Let a host compute for a time when the messages `after` are there; `place`: where a turn ends then."""
+        return self.send(host, host, 0, after, delay_ns, place)
+
+    def add_place(self, line: int = 0) -> int:
+        """Return a place where messages take turns, or a line of those that wait at its places; both are numbered from 1 on."""
+        return self._network.places.add(line=line) + 1
+
+    def take(self, place: int, free: int, after: Sequence[int]) -> int:
+        """Take a turn at a place when the messages `after` are there and nobody has one there nor at the place `free`; 0: none."""
+        self._takes[len(self)] = place
+        return self._add(TAKES_TURN, free, after)
 
     def call(self, after: Sequence[int], action: Callable[..., None], *arguments: Any) -> int:
         """Call a function when the messages `after` are there."""
@@ -88,10 +107,14 @@ class Messages:
         self._network.reserve(1)
         push(self._network.world[0], at_ps, MESSAGE_READY, 0, self._first + number)
 
-    def _add(self, flow: int, size: int, after: Sequence[int] = (), delay_ns: int = 0) -> int:
+    def _add(
+        self, flow: int, size: int, after: Sequence[int] = (), delay_ns: int = 0, place: int = 0
+    ) -> int:
+        if place:
+            self._frees[len(self)] = place
         self._flow.append(flow)
         self._bytes.append(size)
-        self._delay_ps.append(delay_ns * PS_PER_NS)
+        self._delay_ps.append(min(delay_ns, _LONGEST_NS) * PS_PER_NS)
         self._after.append(after)
         return len(self._flow) - 1
 
@@ -117,6 +140,9 @@ class Messages:
             successor_count=successors,
             next=-1,
         )
+        for name, places in (("last_number", self._takes), ("frees", self._frees)):
+            rows = self._first + np.fromiter(places, np.int64, len(places))
+            network.messages.rows[name][rows] = np.fromiter(places.values(), np.int64, len(places))
         world = network.world[0]
         world["messages_left"] += count
         world["messages_watched"] = 1

@@ -18,6 +18,7 @@ from sim.network.engine.records import (
     GENERATOR,
     MESSAGE,
     NEVER,
+    PLACE,
     PS_PER_NS,
     PS_PER_S,
     SCRIPT,
@@ -58,6 +59,7 @@ class Network(Graph):
         self._generators = Rows(self.world, "generators", GENERATOR)
         self.flows = Rows(self.world, "flows", FLOW)
         self.messages = Rows(self.world, "messages", MESSAGE)
+        self.places = Rows(self.world, "places", PLACE)
         self.outputs = Outputs(self.world)
         self._programs = Programs(memory, self._switch_rows, self.programmed)
         self.trace = PacketTrace(memory)

@@ -7,11 +7,12 @@ an update, which SimAI does not read either. The forward pass goes through all l
 each collective but those of the weights, which go on meanwhile. A collective's bytes are a rank's whole array.
 """
 
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
 
-from sim.traces.graph import Kind, TraceError, TraceNode
+from sim.traces.graph import MOST_NODES, Kind, TraceError, TraceNode
+from sim.traces.values import MOST_BYTES, MOST_NS, lines_of, whole_number
 
 POLICIES: Final = ("MICRO", "DATA", "HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD")
 _COLLECTIVES: Final[dict[str, Kind]] = {
@@ -29,10 +30,11 @@ _COLUMNS: Final = 12
 def read_aicb(path: Path, workers: int) -> list[list[TraceNode]]:
     """Read the nodes of all ranks; raises TraceError and OSError."""
     with path.open(encoding="utf-8", errors="replace") as file:
-        policy, *words = file.readline().split()
+        lines = lines_of(file)
+        policy, *words = next(lines).split()
         options = {name.rstrip(":"): value for name, value in pairwise(words)}
         tensor, expert, stages, checkpoints = (
-            _number(options.get(name, default), "line 1", name, least)
+            whole_number(options.get(name, default), f"line 1: {name}", least)
             for name, default, least in (
                 ("model_parallel_NPU_group", "1", 1),
                 ("ep", "1", 1),
@@ -46,25 +48,28 @@ def read_aicb(path: Path, workers: int) -> list[list[TraceNode]]:
             raise TraceError(
                 f"expected workers that groups of {tensor} times {expert} divide, found {workers}"
             )
-        count, last = _number(file.readline().strip(), "line 2", "the number of layers"), "at its beginning"
-        layers = []
-        for line in file:
-            layers.append(line.split())
-            if len(layers[-1]) != _COLUMNS:
+        count, last = whole_number(next(lines, "").strip(), "line 2: the number of layers", 1), "at its beginning"
+        least = count * workers * (1 if policy == "MICRO" else len(_STAGES))
+        if least > MOST_NODES:
+            raise TraceError(f"expected at most {MOST_NODES:,} nodes of all ranks together, found {least:,} or more")
+        layers: list[list[str]] = []
+        for line in islice(lines, count):
+            columns = line.split()
+            if len(columns) != _COLUMNS:
                 break
-            last = f"after layer {len(layers)} ({layers[-1][0]})"
-    if len(layers) < count or len(layers[-1]) != _COLUMNS:
+            layers.append(columns)
+            last = f"after layer {len(layers)} ({columns[0]})"
+    if len(layers) < count:
         raise TraceError(f"the file is cut off {last}: expected {count} layers of {_COLUMNS} columns")
-    return [
-        _rank(layers[:count], policy == "MICRO", _groups(rank, tensor, expert, workers))
-        for rank in range(workers)
+    ranks = [
+        _rank(layers, policy == "MICRO", _groups(rank, tensor, expert, workers)) for rank in range(workers)
     ]
-
-
-def _number(text: str, where: object, what: str, least: int = 0) -> int:
-    if not text.isdecimal() or int(text) < least:
-        raise TraceError(f"{where}: {what}: expected a whole number from {least} on, found {text!r}")
-    return int(text)
+    if workers > 1 and all(node.kind == "compute" for nodes in ranks for node in nodes):
+        raise TraceError(
+            f"nothing is communicated by {workers} workers: expected collectives in a group of more than one rank, "
+            f"found model_parallel_NPU_group {tensor} and ep {expert}"
+        )
+    return ranks
 
 
 def _groups(rank: int, tensor: int, expert: int, workers: int) -> dict[str, tuple[int, ...]]:
@@ -91,7 +96,7 @@ def _rank(layers: list[list[str]], micro: bool, groups: dict[str, tuple[int, ...
         name, _, *columns = layers[at]
         time, collective, size = columns[3 * stage : 3 * stage + 3]
         computing = TraceNode(f"{at + 1}.{name}.{_STAGES[stage]}", "compute", before)
-        computing.duration_ns = _number(time, computing, "ns")
+        computing.duration_ns = whole_number(time, f"{computing}: ns", most=MOST_NS)
         kind, _, group = collective.partition("_")
         if kind not in _COLLECTIVES or group not in ("", "EP", "DP_EP"):
             raise TraceError(f"{computing}: expected one of {', '.join(_COLLECTIVES)}, found {collective}")
@@ -100,7 +105,7 @@ def _rank(layers: list[list[str]], micro: bool, groups: dict[str, tuple[int, ...
         ranks = groups[group or ("DP" if stage == 2 else "TP")]
         if kind != "NONE" and len(ranks) > 1:
             node = TraceNode(f"{computing.id}.{collective}", _COLLECTIVES[kind], before, ranks=ranks)
-            node.size = _number(size, node, "bytes")
+            node.size = whole_number(size, f"{node}: bytes", most=MOST_BYTES)
             nodes.append(node)
             before = [node.id] if stage < 2 or micro else before
     return nodes

@@ -11,13 +11,16 @@ import ast
 import json
 from collections.abc import Iterable, Iterator
 from functools import cache
+from operator import index
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any, BinaryIO, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from sim.traces.graph import MOST_NODES, Kind, TraceError, TraceNode
+from sim.traces.values import MOST_BYTES, MOST_NS, whole_number
 
 _STRING, _MESSAGE, _INT64, _UINT64, _INT32, _UINT32, _BOOL, _DOUBLE = 9, 11, 3, 4, 5, 13, 8, 1
 _FIELDS: Final = {
@@ -135,10 +138,10 @@ def _delimited(message: Any) -> bytes:
     return bytes([*prefix, length]) + raw
 
 
-def read_chakra(path: Path, rank: int, ranks: int) -> list[TraceNode]:
+def read_chakra(path: Path, rank: int, ranks: int, most: int = MOST_NODES) -> list[TraceNode]:
     """Read the trace of a rank, message by message, so that a long file is not in memory before an error is found.
 
-    Raises TraceError and OSError.
+    Raises TraceError and OSError; `most`: how many nodes it may have.
     """
     nodes: list[TraceNode] = []
     groups: dict[str, tuple[int, ...]] = {}
@@ -152,8 +155,10 @@ def read_chakra(path: Path, rank: int, ranks: int) -> list[TraceNode]:
             if node.type == _METADATA:
                 groups.update(_groups(node, ranks))
             nodes.append(_node(node, rank, ranks, groups))
-            if len(nodes) > MOST_NODES:
-                raise TraceError(f"expected at most {MOST_NODES:,} nodes, found more, from node {node.id} on")
+            if len(nodes) > most:
+                raise TraceError(
+                    f"expected at most {MOST_NODES:,} nodes of all ranks together, found more, from node {node.id} on"
+                )
     return nodes
 
 
@@ -210,30 +215,37 @@ def _groups(node: Any, ranks: int) -> dict[str, tuple[int, ...]]:
         return {}
     try:
         (text,) = ast.literal_eval(node.inputs.values)
-        return {each["pg_name"]: tuple(sorted(each["ranks"]) or range(ranks)) for each in json.loads(text)}
-    except (ValueError, SyntaxError, KeyError, TypeError):
+        return {
+            each["pg_name"]: tuple(sorted(map(index, each["ranks"])) or range(ranks)) for each in json.loads(text)
+        }
+    except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
         raise TraceError(f"node {node.id}: expected a list of process groups, found another text") from None
 
 
 def _node(node: Any, rank: int, ranks: int, groups: dict[str, tuple[int, ...]]) -> TraceNode:
-    made = TraceNode(node.id, after=list(node.data_deps), duration_ns=node.duration_micros * 1000)
     where = f"node {node.id} of rank {rank}"
+    duration_ns = whole_number(node.duration_micros, f"{where}: duration_micros", most=MOST_NS // 1000) * 1000
+    made = TraceNode(node.id, after=list(node.data_deps), duration_ns=duration_ns)
     if not _METADATA <= node.type <= _COLLECTIVE:
         raise TraceError(f"{where} has the type {node.type}: expected one from {_METADATA} to {_COLLECTIVE}")
     found = _attributes(node)
     call = node.type == _COLLECTIVE and "comm_type" not in found and found.get("is_cpu_op")
     if node.type < _SEND or call:  # The kernel that communicates has a node of its own.
+        if not duration_ns and found.get("num_ops"):
+            raise TraceError(
+                f"{where} has num_ops but no duration: expected duration_micros, as no processor's speed is known here"
+            )
         return made
-    number = int(found.get("comm_type", 0))
+    number = whole_number(found.get("comm_type", 0), f"{where}: comm_type")
     peer = {_SEND: "comm_dst", _RECEIVE: "comm_src"}.get(node.type)
     for name in ("comm_size", peer):
         if name and name not in found:
             raise TraceError(f"{where} communicates: expected an attribute {name}")
-    made.size, made.duration_ns, made.tag = int(found["comm_size"]), 0, 0
+    made.size, made.duration_ns = whole_number(found["comm_size"], f"{where}: comm_size", most=MOST_BYTES), 0
     if peer:
-        made.tag = int(found.get("comm_tag", 0))
+        made.tag = whole_number(found.get("comm_tag", 0), f"{where}: comm_tag", -(1 << 63))
         made.kind = "send" if node.type == _SEND else "receive"
-        made.ranks = (rank, int(found[peer]))[:: 1 if node.type == _SEND else -1]
+        made.ranks = (rank, whole_number(found[peer], f"{where}: {peer}"))[:: 1 if node.type == _SEND else -1]
         return made
     if number not in COLLECTIVES:
         raise TraceError(f"{where} is a collective of type {number}, which no contender carries")
@@ -241,9 +253,9 @@ def _node(node: Any, rank: int, ranks: int, groups: dict[str, tuple[int, ...]]) 
     if group not in groups and group != "0":
         raise TraceError(f"{where}: the process group {group!r} is not in the trace")
     made.kind, made.ranks = COLLECTIVES[number], groups.get(group, tuple(range(ranks)))
-    made.density = float(found.get(DENSITY, 1.0))
-    if not 0 <= made.density <= 1:
-        raise TraceError(f"{where}: {DENSITY}: expected a share from 0 to 1, found {made.density:g}")
+    made.density = found.get(DENSITY, 1.0)
+    if isinstance(made.density, str) or not 0 <= made.density <= 1:
+        raise TraceError(f"{where}: {DENSITY}: expected a share from 0 to 1, found {shown(made.density)}")
     if made.kind == "all-gather":
         made.size *= len(made.ranks)
     return made

@@ -1,12 +1,13 @@
 """A trace as a graph: the nodes of each rank, what each waits for, and which nodes of different ranks are one communication.
 
 A collective is the k-th of its ranks, in the order in which each rank's trace lists its own; a send belongs to the k-th receive
-with its source, target and tag.
+with its source, target and tag. Where a rank has places, processors and interfaces, what uses one takes turns: a node ends when
+its turn has come, and another one that waits for it ends the turn.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
@@ -18,6 +19,7 @@ Kind = Literal[
     "compute",
     "send",
     "receive",
+    "turn",
     "all-reduce",
     "reduce",
     "broadcast",
@@ -30,7 +32,8 @@ MOST_NODES: Final = 2_000_000
 """Nodes of all ranks together: about 2 GB of memory."""
 _NAMED: Final = 6  # How many nodes of a cycle an error names.
 _MESSAGES: Final = ("send", "receive")
-_ALONE: Final = ("compute", *_MESSAGES)  # What is no collective.
+_OF_ONE: Final = ("compute", "turn")  # What one rank does.
+_ALONE: Final = (*_OF_ONE, *_MESSAGES)  # What is no collective.
 
 NodeId = int | str
 
@@ -54,6 +57,9 @@ class TraceNode:
     ] = ()  # Of a collective, whose root is the lowest; of a message the source and the target.
     tag: int = 0  # Of a message.
     density: float = 1.0  # Of a sum: the share of blocks that are not zero at some rank.
+    # Of the rank's places: the one where a turn begins; of another node, where one ends, with the last byte that is sent.
+    place: str = ""
+    free: str = ""  # The one where nobody may have a turn when a turn begins, or when a receive ends.
 
     def __str__(self) -> str:
         return f"node {self.id} ({self.kind})"
@@ -77,13 +83,20 @@ class Trace:
     steps: tuple[Step, ...]
 
     def computing_ns(self, factor: float) -> int:
-        """Return how long an iteration takes if communication takes no time; `factor`: on all durations."""
+        """Return how long an iteration takes at least, if communication takes no time; `factor`: on all durations.
+
+        That is its longest chain of nodes, or what the busiest processor with turns computes.
+        """
         ended = [0] * self.nodes
+        busy: Counter[object] = Counter()
         for step in self.steps:
+            took_ns = round(step.node.duration_ns * factor)
             start = max((ended[each] for after in step.after for each in after), default=0)
             for member in step.members:
-                ended[member] = start + round(step.node.duration_ns * factor)
-        return max(ended, default=0)
+                ended[member] = start + took_ns
+            if step.node.place:
+                busy[step.ranks, step.node.place] += took_ns
+        return max([*ended, *busy.values()], default=0)
 
 
 def link(ranks: list[list[TraceNode]]) -> Trace:
@@ -126,15 +139,16 @@ def _joined(ranks: list[list[TraceNode]]) -> Iterator[list[tuple[int, TraceNode]
     """Iterate over the nodes that are one communication, each with its rank; the sender of a message is the first."""
     found: dict[tuple[object, ...], list[tuple[int, TraceNode]]] = {}
     counts: defaultdict[tuple[object, ...], int] = defaultdict(int)
+    all_ranks = set(range(len(ranks)))
     for rank, nodes in enumerate(ranks):
         for node in nodes:
-            if node.kind == "compute":
+            if node.kind in _OF_ONE:
                 yield [(rank, node)]
                 continue
-            for each in node.ranks:
-                if not 0 <= each < len(ranks) or rank not in node.ranks or node.ranks.count(each) > 1:
-                    expected = f"expected this rank and others from 0 to {len(ranks) - 1}"
-                    raise TraceError(f"{node} of rank {rank}: {expected}, found {list(node.ranks)}")
+            members = set(node.ranks)
+            if rank not in members or len(members) < len(node.ranks) or not members <= all_ranks:
+                expected = f"expected this rank and others from 0 to {len(ranks) - 1}"
+                raise TraceError(f"{node} of rank {rank}: {expected}, found {list(node.ranks)}")
             key = rank, node.kind in _MESSAGES, node.ranks, node.tag
             found.setdefault((*key[1:], counts[key]), []).append((rank, node))
             counts[key] += 1

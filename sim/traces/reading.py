@@ -8,7 +8,7 @@ from typing import Final
 from sim.traces.aicb import POLICIES, read_aicb
 from sim.traces.chakra import read_chakra
 from sim.traces.goal import read_goal
-from sim.traces.graph import Trace, TraceError, link
+from sim.traces.graph import MOST_NODES, Trace, TraceError, link
 
 _SHIPPED: Final = Path(__file__).parents[1] / "experiments" / "files"
 _BEGINNING: Final = 4096  # Bytes of a file that show its format.
@@ -61,9 +61,10 @@ def _read(files: tuple[Path, ...], workers: int, of_ranks: bool, changed: object
         elif words and words[0].decode() in POLICIES:
             ranks = read_aicb(path, workers)
         elif words[:1] == [b""]:
-            ranks = []
+            ranks, room = [], MOST_NODES
             for rank, path in enumerate(files):
-                ranks.append(read_chakra(path, rank, workers))
+                ranks.append(read_chakra(path, rank, workers, room))
+                room -= len(ranks[-1])
             if of_ranks and len(ranks) < workers:
                 raise TraceError(
                     f"rank {len(ranks)} is missing: expected a file for each of {workers} workers, found {len(ranks)}"

@@ -11,7 +11,8 @@ The model, after RFC 5681 (congestion control), RFC 6298 (timer) and RFC 9002 (l
 
 It has no handshake, no timer delays an acknowledgement, and a flow that pauses keeps its window: all of that is kind to the
 peers. A message on a flow is delivered when all its packets and those before it have come; messages that wait for it then
-become ready, which is how `sim.peers` write a collective down.
+become ready, which is how `sim.peers` write a collective down. Messages may take turns at a place, such as a processor: one is
+there when its turn comes, and with another one the turn ends.
 """
 
 # mypy: disable-error-code="no-any-return,return-value"
@@ -26,7 +27,7 @@ from netsum_common.memory import pointer
 from sim.network.engine.events import CONTROL, FLOW_TIMER, MESSAGE_READY, push
 from sim.network.engine.links import send
 from sim.network.engine.packets import ACKNOWLEDGEMENT, SEGMENT, packet_of, release, take
-from sim.network.engine.records import FLOW, MESSAGE, NODE, PACKET, RING
+from sim.network.engine.records import FLOW, LINK, MESSAGE, NODE, PACKET, PLACE, RING
 from sim.network.engine.ways import link_towards
 
 PER_PACKET: Final = 1000  # Windows are counted in thousandths of a packet.
@@ -34,6 +35,10 @@ PACKET_THRESHOLD: Final = 3  # kPacketThreshold of RFC 9002.
 WITHIN_HOST: Final = -1
 TO_PYTHON: Final = -2
 """A message's flow: none, as it stays within its host; none, and Python acts when it is ready (`bytes`: the CONTROL event)."""
+TAKES_TURN: Final = -3
+"""A message's flow: none, and it is there when nobody has a turn at one place (`bytes`, plus one) and at that where it then takes
+one (`last_number`, plus one); 0: no place."""
+_SENT: Final = -4  # The flow of a message that ends a turn, once its last byte is on its way.
 RING_ACKNOWLEDGED: Final = -1
 _RING_LOST: Final = -2
 _LEAST_WINDOW: Final = 2 * PER_PACKET
@@ -74,11 +79,17 @@ def host_work(world: Record, node: Integer, wire_bytes: Integer) -> Integer:
 def on_message_ready(world: Record, number: Integer) -> None:
     """Put a message on its flow; one that stays within a host is there at once."""
     message = _message_of(world, number)
-    message.ready_ps = world.now_ps
     if message.flow < 0:
         if message.flow == TO_PYTHON:
             push(world, world.now_ps, np.int64(CONTROL), np.int64(0), message.bytes)
+        elif message.flow == TAKES_TURN:
+            _take_turns(world, number)
+            return
+        elif message.flow == _SENT:
+            _end_turn(world, message.frees)
+            return
         _delivered(world, number)
+        _end_turn(world, message.frees)
         return
     flow = _flow_of(world, message.flow)
     packets = max((message.bytes + flow.segment_bytes - 1) // flow.segment_bytes, 1)
@@ -112,6 +123,78 @@ def _delivered(world: Record, number: Integer) -> None:
             push(world, world.now_ps + other.delay_ps, np.int64(MESSAGE_READY), np.int64(0), following)
 
 
+# Turns.
+
+
+@compiled_inline
+def _place(world: Record, number: Integer) -> Record:
+    return carray(pointer(world.places), (number,), PLACE)[number - 1]
+
+
+@compiled
+def _take_turns(world: Record, number: Integer) -> None:
+    """Let a message begin or join its line; for one that is in a line already, let the first that can begin."""
+    message = _message_of(world, number)
+    line_number = _place(world, max(message.bytes, message.last_number)).line
+    line = _place(world, line_number)
+    if message.next < 0:
+        if line.freed == 0 and _begins(world, number):
+            return
+        message.next = 0
+        if line.first > 0:
+            _message_of(world, line.last - 1).next = number + 1
+        else:
+            line.first = number + 1
+        line.last = number + 1
+        return
+    freed, before, at = line.freed, np.int64(0), line.first
+    line.freed = 0
+    while at > 0:
+        following = _message_of(world, at - 1).next
+        if _begins(world, at - 1):
+            if before > 0:
+                _message_of(world, before - 1).next = following
+            else:
+                line.first = following
+            if following == 0:
+                line.last = before
+            if _message_of(world, at - 1).last_number != freed:
+                _wake(world, line_number, freed)
+            return
+        before, at = at, following
+
+
+@compiled
+def _begins(world: Record, number: Integer) -> bool:
+    """Let a message begin if nobody has a turn at its places; returns whether it does."""
+    message = _message_of(world, number)
+    for place in (message.bytes, message.last_number):
+        if place > 0 and _place(world, place).taken != 0:
+            return False
+    if message.last_number > 0:
+        _place(world, message.last_number).taken = 1
+    _delivered(world, number)
+    return True
+
+
+@compiled
+def _end_turn(world: Record, place: Integer) -> None:
+    if place > 0:
+        _place(world, place).taken = 0
+        _wake(world, _place(world, place).line, place)
+
+
+@compiled
+def _wake(world: Record, line_number: Integer, freed: Integer) -> None:
+    """Schedule that one of a line may begin, as a place was freed."""
+    line = _place(world, line_number)
+    if line.first == 0:
+        return
+    if line.freed == 0:
+        push(world, world.now_ps, np.int64(MESSAGE_READY), np.int64(0), line.first - 1)
+    line.freed = freed if line.freed == 0 or line.freed == freed else np.int64(-1)
+
+
 # The sender.
 
 
@@ -134,8 +217,8 @@ def _send_what_may_be(world: Record, number: Integer) -> None:
 @compiled
 def _send_next(world: Record, number: Integer, last: Integer) -> None:
     flow = _flow_of(world, number)
-    packet = flow.next_number
-    message = _message_of(world, flow.sending)
+    packet, sending = flow.next_number, flow.sending
+    message = _message_of(world, sending)
     size = flow.segment_bytes
     if packet == message.last_number:
         size = message.bytes - (message.bytes - 1) // flow.segment_bytes * flow.segment_bytes
@@ -145,6 +228,11 @@ def _send_next(world: Record, number: Integer, last: Integer) -> None:
     flow.next_number += 1
     _place_of(world, number, packet).bytes = size
     _transmit(world, number, packet, last)
+    if packet == message.last_number and message.frees > 0:
+        message.flow = _SENT
+        way = link_towards(world, flow.source, flow.target)
+        busy_ps = carray(pointer(world.links), (way + 1,), LINK)[way].busy_ps if way >= 0 else np.int64(0)
+        push(world, max(busy_ps, world.now_ps), np.int64(MESSAGE_READY), np.int64(0), sending)
 
 
 @compiled

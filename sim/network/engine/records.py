@@ -61,6 +61,7 @@ WORLD: Final = record(
     "flow_rings",  # RING[flow, flow_window]
     "messages",
     "successors",  # int32
+    "places",
     "generators",
     # Shared outputs.
     *("outputs", "output_count"),
@@ -196,9 +197,18 @@ MESSAGE: Final = record(
     "delay_ps",  # of its sender, between the last of these and sending
     *("first_successor", "successor_count"),
     "last_number",  # packet that ends it
-    "next",  # behind it on the flow
-    *("ready_ps", "done_ps"),
+    "next",  # behind it on the flow or in its line
+    "frees",  # plus one, where a turn ends when it is there or, on a flow, when its last byte has been sent; 0: nowhere
+    "done_ps",
 )
+
+PLACE: Final = record(
+    "taken",  # a message has its turn here
+    "line",  # the row, plus one, that has the line of those that wait for their turns here or at other places
+    # Of a line: the messages, plus one; 0: none waits. A place, plus one, that was freed, so that one may begin; -1: several.
+    *("first", "last", "freed"),
+)
+"""A processor, an interface or another place where messages take turns (`sim.network.engine.flows`)."""
 
 GAPS: Final = ("even", "uniform", "poisson")
 """Intervals of background traffic: all the same; evenly distributed between 0 and twice the mean; exponentially distributed."""
