@@ -79,6 +79,30 @@ def test_a_micro_benchmark_of_aicb_runs_one_collective_after_the_other(tmp_path:
     assert trace.computing_ns(1) == 2
 
 
+def test_collectives_of_groups_of_one_rank_are_said_to_be_none(tmp_path: Path) -> None:
+    """As in AICB's `muti_all_reduce.txt`, whose gradients are those of tensors that 8 ranks share."""
+    text = AICB.replace("group: 2", "group: 8").replace("ALLREDUCE 4096", "NONE 0").replace("ALLGATHER 8192", "NONE 0")
+    place = written(tmp_path, text)
+    assert "nothing is communicated by 8 workers: expected collectives in a group of more" in error_of(place, 8)
+    assert len(read_trace(place, 16).steps) > 0
+
+
+def test_layers_for_more_ranks_than_there_may_be_nodes_are_not_made(tmp_path: Path) -> None:
+    path = tmp_path / "layers.txt"
+    path.write_text("MICRO\n1000\n")
+    assert "at most 2,000,000 nodes of all ranks together, found 4,096,000 or more" in error_of(path, 4096)
+    path.write_text("MICRO\n0\n")
+    assert "line 2: the number of layers: expected a whole number from 1 to" in error_of(path)
+
+
+def test_nodes_are_counted_over_all_ranks_while_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sim.traces.reading.MOST_NODES", 5)
+    place = write_chakra(tmp_path, [[chakra_node(at, "compute") for at in range(3)]] * 2)
+    assert error_of(place).endswith("nodes of all ranks together, found more, from node 2 on")
+
+
 @pytest.mark.parametrize(
     ("text", "workers", "sentence"),
     [
@@ -205,6 +229,55 @@ def reduce_of(size: int, number: int = 1, **attributes: Any) -> Any:
 )
 def test_a_graph_that_cannot_run_is_named_by_its_node(ranks: Any, sentence: str, tmp_path: Path) -> None:
     assert error_of(write_chakra(tmp_path, ranks)).endswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("node", "sentence"),
+    [
+        (reduce_of(-5), "node 1 of rank 0: comm_size: expected a whole number from 0 to 281,474,976,710,656, found -5"),
+        (reduce_of(1 << 62), "node 1 of rank 0: comm_size: expected a whole number from 0 to 281,474,976,710,656"),
+        (chakra_node(1, "all-reduce", comm_size="big"), "node 1 of rank 0: comm_size: expected a whole number"),
+        (chakra_node(1, "all-reduce", comm_size=2.5), "node 1 of rank 0: comm_size: expected a whole number"),
+        (chakra_node(1, "all-reduce", comm_size=float("inf")), "node 1 of rank 0: comm_size: expected a whole number"),
+        (reduce_of(8, density="most"), "node 1 of rank 0: density: expected a share from 0 to 1, found 'most'"),
+        (reduce_of(8, density=float("nan")), "node 1 of rank 0: density: expected a share from 0 to 1, found nan"),
+        (reduce_of(8, comm_type="sum"), "node 1 of rank 0: comm_type: expected a whole number"),
+        (
+            chakra_node(1, "send", comm_size=8, comm_dst="next"),
+            "node 1 of rank 0: comm_dst: expected a whole number",
+        ),
+        (
+            chakra_node(1, "receive", comm_size=8, comm_src=-1),
+            "node 1 of rank 0: comm_src: expected a whole number",
+        ),
+        (
+            chakra_node(1, "send", comm_size=8, comm_dst=1, comm_tag="x"),
+            "node 1 of rank 0: comm_tag: expected a whole number",
+        ),
+        (
+            chakra_node(1, "compute", (), 1 << 63),
+            "node 1 of rank 0: duration_micros: expected a whole number from 0 to 1,000,000,000,000, found 92233",
+        ),
+        (
+            chakra_node(1, "compute", num_ops=10**9),
+            "node 1 of rank 0 has num_ops but no duration: expected duration_micros, as no processor's speed is known here",
+        ),
+    ],
+)
+def test_a_number_that_cannot_be_is_named_by_its_node(node: Any, sentence: str, tmp_path: Path) -> None:
+    assert sentence in error_of(write_chakra(tmp_path, [[node], []]))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '[{"pg_name": "7", "ranks": ["0", "1"]}]', "[7]"])
+def test_process_groups_that_are_none(text: str, tmp_path: Path) -> None:
+    about = chakra_node(3, "metadata")
+    for values in (f"[{text + ' ' * 9 + 'pg_name'!r}]", f"[{text!r}]pg_name", f"{text}pg_name"):
+        about.inputs.values = values
+        place = write_chakra(tmp_path, [[about], []])
+        assert error_of(place).endswith("node 3: expected a list of process groups, found another text")
+    about.inputs.values = repr([text])
+    if "pg_name" in text:
+        assert "node 3: expected a list of process groups" in error_of(write_chakra(tmp_path, [[about], []]))
 
 
 def test_a_wait_of_two_ranks_for_each_other_is_a_cycle(tmp_path: Path) -> None:
