@@ -39,8 +39,8 @@ def limits_of(
     late_ns = _spread_ns(job)
     if job.groups:
         found += _of_workers(job.groups[0], duration_ns, lost, packets)
-    else:
-        found += _of_flows(scenario, lost, packets)
+    elif isinstance(job, PeerJob):
+        found += _of_flows(scenario, job, duration_ns, lost, packets)
     found.append(
         Limit(
             "straggler",
@@ -115,16 +115,16 @@ def _of_workers(job: NetsumJob, duration_ns: int, lost: int, packets: int) -> li
     ]
 
 
-def _of_flows(scenario: Scenario, lost: int, packets: int) -> list[Limit]:
+def _of_flows(scenario: Scenario, job: PeerJob, duration_ns: int, lost: int, packets: int) -> list[Limit]:
     flows = scenario.network.flows.rows
-    resent, sent = int(flows["resends"].sum()), int(flows["packets"].sum()) or 1
-    timeouts = int(flows["timeouts"].sum())
+    resent, sent, timeouts = (int(flows[name].sum()) for name in ("resends", "packets", "timeouts"))
+    share = job.stalled_ns / duration_ns
     return [
         Limit(
             "loss recovery",
-            min(resent / sent * 50, 1.0) * 0.95,
+            share,
             f"{lost:,} of {packets + lost:,} packets were lost, {resent:,} of {sent:,} sent again, timers expired {timeouts:,} "
-            "times",
+            f"times; for {share:.1%} of the time a message of the job waited for a packet that was lost",
         ),
         Limit("steps", 0.5, "steps that wait for each other, and windows that open in slow start"),
     ]

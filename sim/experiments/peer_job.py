@@ -118,6 +118,11 @@ class PeerJob:
         ]
 
     @property
+    def stalled_ns(self) -> float:
+        """For how long at least one message waited for a packet that was lost."""
+        return self._messages.stalled_ps / PS_PER_NS
+
+    @property
     def started_ns(self) -> npt.NDArray[Any]:
         """When each all-reduce could have begun."""
         return self._messages.done_ps(self._started) // PS_PER_NS

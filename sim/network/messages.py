@@ -54,6 +54,7 @@ class Messages:
         self._frees: dict[int, int] = {}
         self._promised: set[int] = set()
         self._first = 0
+        self._stall = network.stalls.add()
 
     def __len__(self) -> int:
         return len(self._flow)
@@ -158,6 +159,11 @@ class Messages:
         rows = self._network.messages.rows
         return np.asarray(rows["done_ps"][self._first + np.asarray(numbers, np.int64)])
 
+    @property
+    def stalled_ps(self) -> int:
+        """For how long at least one flow waited for a packet that was lost."""
+        return int(self._network.stalls[self._stall]["total_ps"])
+
     def _add_flows(self) -> int:
         network, transport = self._network, self._transport
         room = network.flow_window(transport.window)
@@ -174,6 +180,7 @@ class Messages:
                 sending=-1,
                 last_message=-1,
                 delivering=-1,
+                stall=self._stall,
                 window=min(transport.initial_window * PER_PACKET, window),
                 threshold=NEVER // (4 * PER_PACKET),
                 largest_window=window,

@@ -22,6 +22,7 @@ from sim.network.engine.records import (
     PS_PER_NS,
     PS_PER_S,
     SCRIPT,
+    STALL,
     WORKER,
 )
 from sim.network.engine.workers import NEEDS_PYTHON, drive
@@ -58,6 +59,7 @@ class Network(Graph):
         self._scripts = Rows(self.world, "scripts", SCRIPT)
         self._generators = Rows(self.world, "generators", GENERATOR)
         self.flows = Rows(self.world, "flows", FLOW)
+        self.stalls = Rows(self.world, "stalls", STALL)
         self.messages = Rows(self.world, "messages", MESSAGE)
         self.places = Rows(self.world, "places", PLACE)
         self.outputs = Outputs(self.world)

@@ -27,7 +27,7 @@ from netsum_common.memory import pointer
 from sim.network.engine.events import CONTROL, FLOW_TIMER, MESSAGE_READY, push
 from sim.network.engine.links import send
 from sim.network.engine.packets import ACKNOWLEDGEMENT, SEGMENT, packet_of, release, take
-from sim.network.engine.records import FLOW, LINK, MESSAGE, NODE, PACKET, PLACE, RING
+from sim.network.engine.records import FLOW, LINK, MESSAGE, NODE, PACKET, PLACE, RING, STALL
 from sim.network.engine.ways import link_towards
 
 PER_PACKET: Final = 1000  # Windows are counted in thousandths of a packet.
@@ -408,6 +408,11 @@ def on_segment(world: Record, row: Integer) -> None:
             message = flow.delivering
             flow.delivering = _message_of(world, message).next
             _delivered(world, message)
+        if flow.missing > 0 and flow.expected >= flow.missing:
+            flow.missing = 0
+            stall = carray(pointer(world.stalls), (flow.stall + 1,), STALL)[flow.stall]
+            stall.flows -= 1
+            stall.total_ps += world.now_ps - stall.since_ps if stall.flows == 0 else 0
     ready_ps = host_work(world, flow.target, wire_bytes)
     if not urgent and packet + 1 == flow.expected:
         return

@@ -20,8 +20,8 @@ from sim.network.engine.packets import (
     LINK_HEADER_BYTES,
     SLOT_PROTOCOL,
     copy_packet,
+    lose,
     packet_of,
-    release,
 )
 from sim.network.engine.records import LINK, PS_PER_S
 from sim.network.engine.scripts import PASSES, scripted_action
@@ -133,7 +133,7 @@ def follow(world: Record, number: Integer, packet: Integer) -> None:
 def _lose(world: Record, link: Record, number: Integer, packet: Integer, at_ps: Integer) -> None:
     if link.tapped != 0 or world.trace_all != 0:
         note(world, LOST_ON_LINK, number, packet, at_ps, at_ps, np.int64(0))
-    release(world, packet)
+    lose(world, packet)
 
 
 @compiled

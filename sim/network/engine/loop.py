@@ -22,7 +22,7 @@ from sim.network.engine.events import (
 )
 from sim.network.engine.flows import on_acknowledgement, on_flow_timer, on_message_ready, on_segment
 from sim.network.engine.links import follow
-from sim.network.engine.packets import ACKNOWLEDGEMENT, BACKGROUND, SLOT_PROTOCOL, packet_of, release
+from sim.network.engine.packets import ACKNOWLEDGEMENT, BACKGROUND, SLOT_PROTOCOL, lose, packet_of, release
 from sim.network.engine.prefetching import bring_closer
 from sim.network.engine.records import LINK, NODE
 from sim.network.engine.switches import SWITCH_NODE, UNFINISHED, on_packet
@@ -97,7 +97,7 @@ def _arrive(world: Record, number: Integer, packet: Integer) -> Integer:
     link = carray(pointer(world.links), (number + 1,), LINK)[number]
     if link.up == 0:
         link.lost_while_down += 1
-        release(world, packet)
+        lose(world, packet)
         return np.int64(NOTHING_LEFT)
     node = carray(pointer(world.nodes), (link.to_node + 1,), NODE)[link.to_node]
     if node.kind == SWITCH_NODE:

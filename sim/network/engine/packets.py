@@ -13,7 +13,7 @@ from numba import carray
 from host_agent.wire.header import FRAME_HEADERS_BYTES
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 from netsum_common.memory import copy_bytes, pointer
-from sim.network.engine.records import PACKET
+from sim.network.engine.records import FLOW, PACKET, STALL
 
 LINK_HEADER_BYTES: Final = 14
 HEADERS_BYTES: Final = FRAME_HEADERS_BYTES
@@ -49,6 +49,21 @@ def release(world: Record, packet: Integer) -> None:
     """Give a packet back."""
     carray(pointer(world.free), (world.packet_room,), np.int32)[world.free_count] = packet
     world.free_count += 1
+
+
+@compiled
+def lose(world: Record, packet: Integer) -> None:
+    """Give a packet back that is lost; its flow waits for it from now on."""
+    described = packet_of(world, packet)
+    if described.kind == SEGMENT:
+        flow = carray(pointer(world.flows), (described.flow + 1,), FLOW)[described.flow]
+        if described.number >= flow.expected:
+            if flow.missing == 0:
+                stall = carray(pointer(world.stalls), (flow.stall + 1,), STALL)[flow.stall]
+                stall.since_ps = stall.since_ps if stall.flows > 0 else world.now_ps
+                stall.flows += 1
+            flow.missing = max(flow.missing, described.number + 1)
+    release(world, packet)
 
 
 @compiled

@@ -59,6 +59,7 @@ WORLD: Final = record(
     "flows",
     "flow_window",  # packets of a flow that may be outstanding at most, a power of two
     "flow_rings",  # RING[flow, flow_window]
+    "stalls",
     "messages",
     "successors",  # int32
     "places",
@@ -182,9 +183,14 @@ FLOW: Final = record(
     *("expected", "ack_every"),
     "unacknowledged",  # packets since the last acknowledgement
     "delivering",  # message that is not all there; -1: none is under way
+    "missing",  # the last packet that was lost and has not come again, plus one; 0: none
+    "stall",
     # Counts.
     *("packets", "resends", "timeouts", "bytes"),
 )
+
+STALL: Final = record("flows", "since_ps", "total_ps")
+"""Of the flows of a job: how many wait for a packet that was lost, since when at least one does, and for how long one did."""
 
 RING: Final = record("order", "bytes", "received")
 """Of each packet of a flow that may be outstanding: the number of its last transmission (`RING_ACKNOWLEDGED`, `RING_LOST`), its

@@ -15,7 +15,7 @@ from host_agent.wire.constants import HEADER_BYTES, HEADER_OFFSET_CHUNK
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, load16, load32, pointer
 from sim.network.engine.links import send
-from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of, release, take
+from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, lose, packet_of, release, take
 from sim.network.engine.records import LINK, NODE, SWITCH
 from sim.network.engine.ways import link_towards
 from sim.switch.codegen.traffic import DONE
@@ -34,14 +34,14 @@ def on_packet(world: Record, number: Integer, port: Integer, packet: Integer) ->
     """Let a switch handle a packet that has come in by a port; gives the packet back, or sends it on."""
     switch = carray(pointer(world.switches), (number + 1,), SWITCH)[number]
     if switch.alive == 0:
-        release(world, packet)
+        lose(world, packet)
         return np.int64(FORWARDED)
     wait_ps = switch.busy_ps - world.now_ps
     if wait_ps < 0:
         wait_ps = np.int64(0)
     if wait_ps > switch.queue_ps:
         switch.lost_in_queue += 1
-        release(world, packet)
+        lose(world, packet)
         return np.int64(FORWARDED)
     switch.longest_wait_ps = max(switch.longest_wait_ps, wait_ps)
     switch.busy_ps = world.now_ps + wait_ps + switch.service_ps
@@ -126,7 +126,7 @@ def forward(world: Record, switch: Record, packet: Integer) -> None:
         link = link_towards(world, switch.node, described.target)
     if link < 0:
         switch.unreachable += 1
-        release(world, packet)
+        lose(world, packet)
         return
     send(world, link, packet, switch.busy_ps + switch.latency_ps)
 

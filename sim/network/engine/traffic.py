@@ -42,12 +42,13 @@ def _exponential(die: Integer) -> Integer:
 
 @compiled
 def generate(world: Record, number: Integer) -> None:
-    """Send the packets of a generator that are due, and schedule its next ones."""
+    """Send the packets of a generator that are due, and schedule its next ones; at its start none are, if gaps are random."""
     source = carray(pointer(world.generators), (number + 1,), GENERATOR)[number]
     if world.now_ps >= source.until_ps:
         return
     link = link_towards(world, source.source, source.target)
-    for _ in range(source.burst):
+    due = source.burst if source.gaps == _EVEN or source.thrown > 0 else np.int64(0)
+    for _ in range(due):
         packet = take(world)
         described = packet_of(world, packet)
         described.kind = BACKGROUND

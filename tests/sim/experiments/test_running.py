@@ -430,6 +430,57 @@ def test_the_search_for_zeros_costs_a_dense_array_few_round_trips(
     assert (searched_ns - dense_ns) / 20_000 == pytest.approx(round_trips, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("size", "trouble", "least_us", "what"),
+    [
+        ("1MiB", "", 0, "link"),
+        ("16KiB", "", 0, "steps"),
+        ("16KiB", '[[fault]]\nloss = "1%"\n', 0, "loss recovery"),
+        ("1MiB", '[[fault]]\nloss = "0.1%"\n', 0, "loss recovery"),
+        # Nothing tells the sender of packets that were lost on a link that was down, but its timer.
+        (
+            "1MiB",
+            '[[event]]\nat = "50us"\naction = "link-down"\nlinks = "h3>s1"\n'
+            '[[event]]\nat = "300us"\naction = "link-up"\nlinks = "h3>s1"\n',
+            5000,
+            "loss recovery",
+        ),
+    ],
+)
+def test_a_ring_is_limited_by_what_it_waits_for(
+    programs: dict[int, str], size: str, trouble: str, least_us: int, what: str
+) -> None:
+    text = f'[topology]\nrate = "100gbit"\n[[job]]\ncontender = "ring"\nworkers = 16\nsize = "{size}"\n{trouble}'
+    result = run_point(point(text), programs)
+    (row,) = result.rows
+    assert row["limited_by"] == what
+    assert row["duration_ns"] > 1000 * least_us
+    (recovery,) = (each for each in result.limits["job"] if each.what == "loss recovery")
+    assert (recovery.share > 0.9) == (least_us > 0)
+    assert (recovery.share > 0) == bool(trouble)
+
+
+def test_losses_of_another_job_are_not_said_to_limit_a_ring(programs: dict[int, str]) -> None:
+    text = """
+    [topology]
+    rate = "10gbit"
+    [[job]]
+    name = "lossy"
+    contender = "ring"
+    size = "64KiB"
+    [[job]]
+    name = "clean"
+    contender = "ring"
+    size = "64KiB"
+    first_host = 5
+    [[fault]]
+    links = "h1>s1"
+    loss = "20%"
+    """
+    rows = run_point(point(text), programs).rows
+    assert {row["job"]: row["limited_by"] == "loss recovery" for row in rows} == {"lossy": True, "clean": False}
+
+
 def test_poisson_traffic_has_the_gaps_of_its_distribution() -> None:
     gaps = []
     for kind in GAPS:
@@ -451,6 +502,33 @@ def test_poisson_traffic_has_the_gaps_of_its_distribution() -> None:
     assert poisson.mean() == pytest.approx(1, rel=0.05)
     assert poisson.std() == pytest.approx(1, rel=0.05)
     assert np.mean(poisson > 2) == pytest.approx(np.exp(-2), rel=0.1)
+
+
+@pytest.mark.parametrize("kind", GAPS)
+def test_sources_at_random_do_not_begin_together(kind: str) -> None:
+    """The first packet comes a gap after the source's start, drawn as all others are."""
+    network = Network(1, lanes=64)
+    other = network.add_host("h0", "10.0.1.0", "02:00:0a:00:01:00")
+    switch = network.add_switch("s1", "10.0.2.0", "02:00:0a:00:02:00")
+    network.connect(other, switch, LinkParameters(rate_bps=10**11, latency_ns=0))
+    for number in range(1, 201):
+        host = network.add_host(f"h{number}", f"10.0.0.{number}", f"02:00:0a:00:00:{number:02x}")
+        link, _ = network.connect(host, switch, LinkParameters(rate_bps=10**11, latency_ns=0))
+        network.add_traffic(host, other, rate_bps=10**9, packet_bytes=1000, gaps=kind, start_ns=5000, stop_ns=10**6)
+        network.tap(link, frame_bytes=0)
+    network.pending = 1
+    network.at(10**6, setattr, network, "pending", 0)
+    network.run(limit_ns=10**7)
+    network.trace.take()
+    rows = np.concatenate([rows for rows, _ in network.trace.parts])
+    firsts = np.array([rows["time_ps"][rows["where"] == where].min() for where in np.unique(rows["where"])])
+    gaps = (firsts - 5_000_000) / 8e6
+    assert len(gaps) == 200
+    if kind == "even":
+        assert (gaps == 0).all()
+    else:
+        assert gaps.min() > 0
+        assert gaps.mean() == pytest.approx(1, rel=0.2)
 
 
 def test_programs_are_where_they_should_be() -> None:
