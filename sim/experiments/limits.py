@@ -7,6 +7,7 @@ from sim.experiments.experiment import Point
 from sim.experiments.netsum_job import NetsumJob
 from sim.experiments.peer_job import PeerJob
 from sim.experiments.scenario import Scenario
+from sim.experiments.work import work_of
 from sim.network.engine.records import PS_PER_NS
 
 _BUSY = 0.9  # From this share of the time on, something that is busy is what limits.
@@ -36,17 +37,24 @@ def limits_of(
         )
         found.append(Limit("switch", share, text))
     lost, packets = network.lost_packets, int(network.link_records["packets"].sum())
+    settings = job.settings
+    work = work_of(settings)
+    computing_ns = work.computing_ns * work.iterations
     late_ns = _spread_ns(job)
+    # A quorum does not wait for the slow one.
+    slow_ns = 0 if settings.quorum or settings.straggler < 0 else max(computing_ns * (settings.slower - 1), 0)
     if job.groups:
         found += _of_workers(job.groups[0], duration_ns, lost, packets)
-    elif isinstance(job, PeerJob):
+    if isinstance(job, PeerJob):
         found += _of_flows(scenario, job, duration_ns, lost, packets)
+    share = computing_ns / duration_ns
+    found.append(Limit("computing", share, f"a worker that is not slow computed for {share:.1%} of the time"))
     found.append(
         Limit(
             "straggler",
-            late_ns / duration_ns,
-            f"of all iterations together, the first worker began {late_ns / 1e3:,.1f} us before the last one, "
-            f"{late_ns / duration_ns:.1%} of the time",
+            (late_ns + slow_ns) / duration_ns,
+            f"of all iterations together, the first worker began {late_ns / 1e3:,.1f} us before the last one, and the slow one "
+            f"computed {slow_ns / 1e3:,.1f} us longer: {(late_ns + slow_ns) / duration_ns:.1%} of the time",
         )
     )
     return sorted(found, key=lambda limit: (-_weight(limit), limit.what))

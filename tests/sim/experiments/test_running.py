@@ -460,6 +460,18 @@ def test_a_ring_is_limited_by_what_it_waits_for(
     assert (recovery.share > 0) == bool(trouble)
 
 
+@pytest.mark.parametrize("contender", ["netsum", "ring"])
+def test_a_job_that_computes_most_of_the_time_is_limited_by_that(contender: str, programs: dict[int, str]) -> None:
+    text = f'[[job]]\ncontender = "{contender}"\nsize = "64KiB"\ncollectives = 3\ncompute = "2ms"\n'
+    result = run_point(point(text), programs)
+    assert {row["limited_by"] for row in result.rows} == {"computing"}
+    (computing,) = (each for each in result.limits["job"] if each.what == "computing")
+    assert 0.9 < computing.share < 1
+    assert result.rows[0]["waiting_share"] == pytest.approx(1 - computing.share, abs=0.01)
+    slow = run_point(point(text + "straggler = 1\nslower = 5\n"), programs)
+    assert {row["limited_by"] for row in slow.rows} == {"straggler"}
+
+
 def test_losses_of_another_job_are_not_said_to_limit_a_ring(programs: dict[int, str]) -> None:
     text = """
     [topology]
