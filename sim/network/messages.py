@@ -90,7 +90,10 @@ class Messages:
         return self._network.places.add(line=line) + 1
 
     def take(self, place: int, free: int, after: Sequence[int]) -> int:
-        """Take a turn at a place when the messages `after` are there and nobody has one there nor at the place `free`; 0: none."""
+        """Take a turn at a place when the messages `after` are there and nobody has one there, nor at the place `free`.
+
+        0: no place.
+        """
         self._takes[len(self)] = place
         return self._add(TAKES_TURN, free, after)
 
@@ -108,9 +111,7 @@ class Messages:
         self._network.reserve(1)
         push(self._network.world[0], at_ps, MESSAGE_READY, 0, self._first + number)
 
-    def _add(
-        self, flow: int, size: int, after: Sequence[int] = (), delay_ns: int = 0, place: int = 0
-    ) -> int:
+    def _add(self, flow: int, size: int, after: Sequence[int] = (), delay_ns: int = 0, place: int = 0) -> int:
         if place:
             self._frees[len(self)] = place
         self._flow.append(flow)

@@ -48,10 +48,15 @@ def read_aicb(path: Path, workers: int) -> list[list[TraceNode]]:
             raise TraceError(
                 f"expected workers that groups of {tensor} times {expert} divide, found {workers}"
             )
-        count, last = whole_number(next(lines, "").strip(), "line 2: the number of layers", 1), "at its beginning"
+        count, last = (
+            whole_number(next(lines, "").strip(), "line 2: the number of layers", 1),
+            "at its beginning",
+        )
         least = count * workers * (1 if policy == "MICRO" else len(_STAGES))
         if least > MOST_NODES:
-            raise TraceError(f"expected at most {MOST_NODES:,} nodes of all ranks together, found {least:,} or more")
+            raise TraceError(
+                f"expected at most {MOST_NODES:,} nodes of all ranks together, found {least:,} or more"
+            )
         layers: list[list[str]] = []
         for line in islice(lines, count):
             columns = line.split()

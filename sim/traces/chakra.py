@@ -216,7 +216,8 @@ def _groups(node: Any, ranks: int) -> dict[str, tuple[int, ...]]:
     try:
         (text,) = ast.literal_eval(node.inputs.values)
         return {
-            each["pg_name"]: tuple(sorted(map(index, each["ranks"])) or range(ranks)) for each in json.loads(text)
+            each["pg_name"]: tuple(sorted(map(index, each["ranks"])) or range(ranks))
+            for each in json.loads(text)
         }
     except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
         raise TraceError(f"node {node.id}: expected a list of process groups, found another text") from None

@@ -1,10 +1,10 @@
 """GOAL text, as LogGOPSim and ATLAHS write it.
 
-Source: LogGOPSim, `src/LogGOPSim/txt2bin.re` and `LogGOPSim.cpp`. After `num_ranks N` each rank has a block of operations, `LABEL:
-calc NS`, `LABEL: send BYTESb to RANK tag T` and `LABEL: recv BYTESb from RANK tag T`, each of which may end with `cpu C nic N`,
-and of `LABEL requires LABEL`; one that `irequires` another may begin when that one begins. A processor (`cpu`, 0 by default)
-computes one `calc` at a time, and begins no send and ends no receive meanwhile; an interface (`nic`) sends the bytes of one message
-at a time. First is what may begin first, and of what may at the same time, messages are before `calc`.
+Source: LogGOPSim, `src/LogGOPSim/txt2bin.re` and `LogGOPSim.cpp`. After `num_ranks N` each rank has a block of operations,
+`LABEL: calc NS`, `LABEL: send BYTESb to RANK tag T` and `LABEL: recv BYTESb from RANK tag T`, each of which may end with `cpu C
+nic N`, and of `LABEL requires LABEL`; one that `irequires` another may begin when that one begins. A processor (`cpu`, 0 by
+default) computes one `calc` at a time, and begins no send and ends no receive meanwhile; an interface (`nic`) sends the bytes of
+one message at a time. What was ready first begins first, and of what is ready at the same time, messages begin before a `calc`.
 """
 
 import re
@@ -57,22 +57,27 @@ def read_goal(path: Path) -> list[list[TraceNode]]:
             elif rank >= 0 and text == "}":
                 ranks[rank] = list(_in_turn(operations, begun))
                 nodes += len(ranks[rank])
-                rank = -1
+                rank, operations = -1, []
             elif rank >= 0 and (match := _OPERATION.fullmatch(text)):
                 operations.append(_operation(match, number, rank))
                 node = operations[-1].node
                 labels[node.id] = node
                 last = f"after {node} of rank {rank}"
             elif rank >= 0 and (match := _REQUIRES.fullmatch(text)):
-                if unknown := {match[1], match[3]} - set(labels):
-                    raise TraceError(f"{where}: {text}: there is no node {unknown.pop()}")
-                begins = match[2] == "irequires"
-                begun |= {match[3]} if begins else set()
-                labels[match[1]].after.append(_begin_of(match[3]) if begins else match[3])
+                for label in (match[1], match[3]):
+                    if label not in labels:
+                        raise TraceError(f"{where}: {text}: there is no node {label}")
+                waits_for = match[3]
+                if match[2] == "irequires":
+                    begun.add(match[3])
+                    waits_for = _begin_of(match[3])
+                labels[match[1]].after.append(waits_for)
             elif text:
                 raise TraceError(f"{where}: expected a line of GOAL, found {text[:60]!r}")
             if nodes + len(operations) > MOST_NODES or number > 4 * MOST_NODES:
-                raise TraceError(f"{where}: expected at most {MOST_NODES:,} nodes, found more")
+                raise TraceError(
+                    f"{where}: expected at most {MOST_NODES:,} nodes and {4 * MOST_NODES:,} lines, found more"
+                )
     if rank >= 0:
         raise TraceError(f"the file is cut off in rank {rank}, {last}")
     if len(ranks) < count:
@@ -94,7 +99,9 @@ def _operation(match: re.Match[str], line: int, rank: int) -> _Operation:
         node.size = whole_number(size, f"{where}: bytes", most=MOST_BYTES)
         node.tag = whole_number(tag or 0, f"{where}: tag")
     found = {"cpu": "0", "nic": "0", **dict(_PLACE.findall(places))}
-    cpu, nic = (f"{name} {whole_number(found[name], f'{where}: {name}', most=_MOST_PLACES - 1)}" for name in found)
+    cpu, nic = (
+        f"{name} {whole_number(found[name], f'{where}: {name}', most=_MOST_PLACES - 1)}" for name in found
+    )
     return _Operation(node, cpu, nic)
 
 
@@ -116,7 +123,9 @@ def _in_turn(operations: list[_Operation], begun: set[NodeId]) -> Iterator[Trace
         if node.kind == "receive":
             node.free, free = free, ""
         if place or free or node.id in begun:
-            begin = TraceNode(_begin_of(node.id), "turn" if place or free else "compute", node.after, place=place)
+            begin = TraceNode(
+                _begin_of(node.id), "turn" if place or free else "compute", node.after, place=place
+            )
             begin.free = free if place != free else ""
             node.after, node.place = [begin.id], place
             yield begin

@@ -15,7 +15,15 @@ from host_agent.wire.constants import HEADER_BYTES, HEADER_OFFSET_CHUNK
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, load16, load32, pointer
 from sim.network.engine.links import send
-from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, lose, packet_of, release, take
+from sim.network.engine.packets import (
+    HEADERS_BYTES,
+    SLOT_PROTOCOL,
+    frame_address,
+    lose,
+    packet_of,
+    release,
+    take,
+)
 from sim.network.engine.records import LINK, NODE, SWITCH
 from sim.network.engine.ways import link_towards
 from sim.switch.codegen.traffic import DONE

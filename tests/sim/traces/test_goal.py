@@ -78,7 +78,9 @@ def test_an_interface_sends_first_what_is_ready_first(tmp_path: Path) -> None:
     second = "l1: recv 1000000b from 0 tag 1; l2: recv 100000b from 0 tag 2; l3: calc 3000000; l3 requires l2"
     assert us(tmp_path, first, second) == pytest.approx(85 + 2 + 3000, rel=0.01)
     # Two messages that are ready at the same time share the link on two interfaces, and not on one.
-    third, fourth = ("l1: send 1000000b to 1 tag 1; l2: send 1000000b to 2 tag 1 nic {}".format(nic) for nic in (0, 1))
+    third, fourth = (
+        f"l1: send 1000000b to 1 tag 1; l2: send 1000000b to 2 tag 1 nic {nic}" for nic in (0, 1)
+    )
     receiver = "l1: recv 1000000b from 0 tag 1; l2: calc 5000000; l2 requires l1"
     for text, sent_us in ((third, 850), (fourth, 1700)):
         last = "l1: recv 1000000b from 0 tag 1"
@@ -102,16 +104,27 @@ def test_a_processor_does_one_thing_at_a_time_and_messages_first(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("l1: calc 99999999999999999999", "node l1 of rank 0: calc: expected a whole number from 0 to 1,000,000,000,000,000"),
+        (
+            "l1: calc 99999999999999999999",
+            "node l1 of rank 0: calc: expected a whole number from 0 to 1,000,000,000,000,000",
+        ),
         ("l1: calc " + "9" * 5000, "node l1 of rank 0: calc: expected a whole number from 0 to"),
         ("l1: send 999999999999999b to 1", "node l1 of rank 0: bytes: expected a whole number from 0 to"),
         ("l1: send 8b to " + "9" * 30, "node l1 of rank 0: rank: expected a whole number from 0 to"),
         ("l1: send 8b to 1 tag " + "9" * 5000, "node l1 of rank 0: tag: expected a whole number from 0 to"),
-        ("calc 1 cpu 256", "line 3: node in line 3 of rank 0: cpu: expected a whole number from 0 to 255, found '256'"),
-        ("l1: calc 1 // " + "x" * (1 << 17), "expected lines of fewer than 65,536 characters, found a longer one"),
+        (
+            "calc 1 cpu 256",
+            "line 3: node in line 3 of rank 0: cpu: expected a whole number from 0 to 255, found '256'",
+        ),
+        (
+            "l1: calc 1 // " + "x" * (1 << 17),
+            "expected lines of fewer than 65,536 characters, found a longer one",
+        ),
     ],
 )
-def test_numbers_that_are_too_large_are_named_with_their_node(text: str, sentence: str, tmp_path: Path) -> None:
+def test_numbers_that_are_too_large_are_named_with_their_node(
+    text: str, sentence: str, tmp_path: Path
+) -> None:
     with pytest.raises(TraceError) as caught:
         read_trace(goal(tmp_path, text), 1)
     assert sentence in str(caught.value)
@@ -134,5 +147,8 @@ def test_more_operations_than_there_may_be_end_with_a_sentence(
 ) -> None:
     assert MOST_NODES == 2_000_000
     monkeypatch.setattr("sim.traces.goal.MOST_NODES", 5)
-    with pytest.raises(TraceError, match="line 8, after node in line 7 .* at most 5 nodes, found more"):
+    with pytest.raises(
+        TraceError, match="line 8, after node in line 7 .* at most 5 nodes and 20 lines, found more"
+    ):
         read_trace(goal(tmp_path, "; ".join(["calc 0"] * 9)), 1)
+    assert read_trace(goal(tmp_path, "; ".join(["calc 0"] * 5)), 1).nodes == 5
