@@ -7,13 +7,12 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import EnumType
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, get_args
 
 import typer
 
 from netsum.cli.app import app
+from netsum.cli.parameters import Parameter
 
 TITLE = """# Commands
 
@@ -107,46 +106,31 @@ def _section(command: Command) -> Iterator[str]:
     yield f"{block}\n"
 
 
-def _row(parameter: inspect.Parameter) -> str:
-    assert get_origin(parameter.annotation) is Annotated, f"{parameter.name} has no help"
-    kind, declared = get_args(parameter.annotation)[:2]
-    if get_origin(kind) in (UnionType, Union, list):
-        kind = next(each for each in get_args(kind) if each is not type(None))
-    if get_origin(kind) is list:
-        kind = get_args(kind)[0]
-    default = parameter.default
+def _row(declaration: inspect.Parameter) -> str:
+    kind, declared = get_args(declaration.annotation)[:2]
+    parameter = Parameter.of(declaration)
     if isinstance(declared, typer.models.ArgumentInfo):
-        names = f"`{(declared.metavar or parameter.name.upper()).strip('[]')}`"
+        names = f"`{parameter.metavar}`"
     else:
-        option = parameter.name.replace("_", "-")
-        # Typer takes the first name that is given in an annotation for a default, and sorts that out later.
-        written = [
-            name for name in (declared.default, *(declared.param_decls or ())) if isinstance(name, str)
-        ]
-        written = written or ([f"--{option}", f"--no-{option}"] if kind is bool else [f"--{option}"])
-        names = ", ".join(f"`{name}`" for name in written)
-        names += "" if kind is bool else f" {_value(kind, declared)}"
+        names = ", ".join(f"`{name}`" for name in parameter.names)
+        names += f" {parameter.metavar}{_range(parameter)}" if parameter.metavar else ""
+    default = declaration.default
     if default is inspect.Parameter.empty:
         shown = "required"
     elif kind is bool:
         shown = "on" if default else ""
     else:
         shown = "" if default in (None, "", ()) else f"`{getattr(default, 'value', default)}`"
-    said = declared.help or ""
+    said = parameter.help
     if declared.envvar:
         said += f" Environment: `{declared.envvar}`."
     return f"| {_cell(names)} | {shown} | {_cell(said)} |"
 
 
-def _value(kind: Any, declared: Any) -> str:
-    if isinstance(kind, EnumType):
-        return "|".join(str(choice.value) for choice in kind)  # type: ignore[var-annotated]
-    if get_origin(kind) is Literal:
-        return "|".join(get_args(kind))
-    name = declared.metavar or {"int": "N", "float": "X", "Path": "PATH", "str": "TEXT"}[kind.__name__]
-    if declared.min is not None and declared.max is not None:
-        return f"{name}, {declared.min:g} to {declared.max:g}"
-    return name if declared.min is None else f"{name}, at least {declared.min:g}"
+def _range(parameter: Parameter) -> str:
+    if parameter.least is not None and parameter.most is not None:
+        return f", {parameter.least:g} to {parameter.most:g}"
+    return "" if parameter.least is None else f", at least {parameter.least:g}"
 
 
 def _cell(text: str) -> str:

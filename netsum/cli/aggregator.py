@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 
 from netsum.cli.options import Engine, LogFormatOption
+from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 
-aggregator_app = typer.Typer(
-    help="Hosts that add for jobs which no switch has slots for.", no_args_is_help=True
-)
+aggregator_app = Commands(help="Hosts that add for jobs which no switch has slots for.")
 
 
 @aggregator_app.command(

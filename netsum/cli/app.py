@@ -11,16 +11,16 @@ from netsum.cli.compression import compression_app
 from netsum.cli.controller import controller_app
 from netsum.cli.errors import CommandGroup
 from netsum.cli.job import job_app
+from netsum.cli.parameters import Commands
 from netsum.cli.run import run_app
 from netsum.cli.sim import sim_app
 from netsum.cli.strategies import strategies_app
 from netsum.cli.switch import switch_app
 from netsum.cli.testbed import testbed_app
 
-app = typer.Typer(
+app = Commands(
     name="netsum",
     cls=CommandGroup,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},

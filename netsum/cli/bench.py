@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from netsum.cli.options import Lanes, LocalLanes, SlotsOption
+from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 
-bench_app = typer.Typer(help="Measure what the docs quote.", no_args_is_help=True)
+bench_app = Commands(help="Measure what the docs quote.")
 
 _EXAMPLES = "digits_cnn,char_lstm,wide_embedding,wide_embedding_sparse,resnet18"
 _SIZES = "4KiB,64KiB,1MiB,16MiB,64MiB"

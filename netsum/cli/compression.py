@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 
 from netsum.cli.options import AsJson
+from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 
-compression_app = typer.Typer(
-    help="Compressors of gradients: what there is, what each declares about itself.", no_args_is_help=True
-)
+compression_app = Commands(help="Compressors of gradients: what there is, what each declares about itself.")
 
 
 @compression_app.command(

@@ -7,12 +7,11 @@ from typing import Annotated
 import typer
 
 from netsum.cli.options import Lanes, LogFormatOption, Share
+from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
 
-controller_app = typer.Typer(
-    help="The controller: programs the switches, and hosts join jobs over it.", no_args_is_help=True
-)
+controller_app = Commands(help="The controller: programs the switches, and hosts join jobs over it.")
 
 _TLS = "TLS"
 

@@ -4,21 +4,15 @@ This is the one place where exceptions become sentences and statuses: what netsu
 found, interruptions, and a reader of standard output that has gone.
 """
 
-import inspect
 import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import EnumType
-from types import NoneType
-from typing import Any, Literal, NoReturn, get_args, get_origin
+from typing import Any, NoReturn
 
-from typer.core import TyperGroup
-from typer.models import ArgumentInfo
-
+from netsum.cli.parameters import Group, one_of, parameters_of
 from netsum.cli.texts import FAULT, INTERRUPTED, USAGE
 from netsum.command_errors import UsageError
 from netsum.extras import DISTRIBUTIONS, install_command
@@ -29,8 +23,8 @@ from netsum_common.logs import recorded
 _OURS = ("netsum", "netsum_common", "host_agent", "controller", "sim", "topologies")
 
 
-class CommandGroup(TyperGroup):
-    """A group of commands whose errors are reported here, and not by Typer."""
+class CommandGroup(Group):
+    """The group of all commands, whose errors are reported here, and not by Typer."""
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **options: Any) -> Any:  # type: ignore[override]  # Typer names all
         """Run a command line, and exit with its status."""
@@ -116,58 +110,20 @@ def _usage_sentence(fault: Any, context: Any) -> str:
         nearest = f"; did you mean {' or '.join(fault.possibilities)}?" if fault.possibilities else ""
         return f"there is no option {fault.option_name}{nearest}"
     if kind in ("MissingParameter", "BadParameter") and getattr(fault, "param", None) is not None:
-        parameter = _Parameter.of(fault.param, context)
+        parameter = parameters_of(context.command.callback)[fault.param.name]
         if kind == "MissingParameter":
-            return f"{parameter.written} is missing: {parameter.help}"
+            said = parameter.help.rstrip(".")
+            return f"{parameter.written} is missing: {said[:1].lower() + said[1:]}"
         return f"{parameter.written}: expected {parameter.expected}, not {_refused_value(fault, message)!r}"
     if kind == "BadOptionUsage":
         return f"{fault.option_name} {'needs a' if 'requires' in message else 'takes no'} value"
     if found := re.match(r"No such command '(.*?)'", message):
-        return f"there is no command {found[1]!r}: expected {_one_of(context.command.commands)}"
+        return f"there is no command {found[1]!r}: expected {one_of(context.command.commands)}"
     if message.startswith("Missing command"):
-        return f"expected a command: {_one_of(context.command.commands)}"
+        return f"expected a command: {one_of(context.command.commands)}"
     if found := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
         return f"nothing was expected after the other arguments, found {found[1]!r}"
     return message[:1].lower() + message[1:]
-
-
-@dataclass(frozen=True)
-class _Parameter:
-    """An option or an argument, as the command's function declares it: Typer's own classes differ between its versions."""
-
-    written: str
-    help: str
-    expected: str
-
-    @classmethod
-    def of(cls, found: Any, context: Any) -> "_Parameter":
-        """Find the declaration of a parameter that Typer complains of."""
-        function = inspect.unwrap(context.command.callback, stop=lambda each: hasattr(each, "__signature__"))
-        annotation = inspect.signature(function, eval_str=True).parameters[found.name].annotation
-        kind, declared = get_args(annotation)[:2]
-        if isinstance(declared, ArgumentInfo):
-            written = (declared.metavar or found.name.upper()).strip("[].")
-        else:
-            written = max(found.opts, key=len)
-        text = " ".join((declared.help or "").split()).rstrip(".")
-        return cls(written, text[:1].lower() + text[1:], _expected(kind, declared.min, declared.max))
-
-
-def _expected(kind: Any, least: float | None, most: float | None) -> str:
-    """Return which values a parameter takes, as words."""
-    # The type of an option that may be repeated stands inside a list.
-    while get_origin(kind) is not Literal and (
-        kinds := [each for each in get_args(kind) if each is not NoneType]
-    ):
-        kind = kinds[0]
-    if get_origin(kind) is Literal:
-        return _one_of(get_args(kind))
-    if isinstance(kind, EnumType):
-        return _one_of([each.value for each in kind])  # type: ignore[var-annotated]
-    said = {int: "a whole number", float: "a number", bool: "yes or no"}.get(kind, "a text")
-    if least is not None and most is not None:
-        return f"{said} between {least:,} and {most:,}"
-    return said if least is None else f"{said} of at least {least:,}"
 
 
 def _refused_value(fault: Any, message: str) -> str:
@@ -177,8 +133,3 @@ def _refused_value(fault: Any, message: str) -> str:
         return str(errors()[0]["input"])
     found = re.match(r"'(.*)' is not", message) or re.match(r"(\S+) is not", message)
     return found[1] if found else message
-
-
-def _one_of(words: Iterable[object]) -> str:
-    *others, last = map(str, words)
-    return f"{', '.join(others)} or {last}" if others else last

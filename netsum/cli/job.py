@@ -12,13 +12,14 @@ from netsum.cli.options import (
     JoinTokenOption,
     SlotsOption,
 )
+from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 
 if TYPE_CHECKING:
     from controller.service.client import OperatorClient
     from host_agent.job_api.jobs_pb2 import JobView
 
-job_app = typer.Typer(no_args_is_help=True)
+job_app = Commands()
 
 JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job.", autocompletion=completions.jobs)]
 NewJobName = Annotated[str, typer.Argument(metavar="NAME", help="What to call the job.")]

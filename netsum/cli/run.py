@@ -5,9 +5,10 @@ from typing import Annotated
 import typer
 
 from netsum.cli.options import DemoSwitch, Lanes
+from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 
-run_app = typer.Typer(help="Run a whole demonstration: switch, controller and workers.", no_args_is_help=True)
+run_app = Commands(help="Run a whole demonstration: switch, controller and workers.")
 
 
 @run_app.callback()

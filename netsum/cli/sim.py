@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from netsum.cli.options import AsJson
+from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum.command_errors import CommandError, kept_when_interrupted
 
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from sim.experiments.store import Store
     from sim.experiments.sweeping import Executor, Finished, Swept
 
-sim_app = typer.Typer(
-    help="Packet-level experiments in virtual time: the real P4 program and the real worker core.",
-    no_args_is_help=True,
+sim_app = Commands(
+    help="Packet-level experiments in virtual time: the real P4 program and the real worker core."
 )
 
 _LONG_S = 20  # A run that takes longer says before it begins how long.

@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from netsum.cli.options import AsJson
+from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 
-strategies_app = typer.Typer(
-    help="Strategies of distributed training: what is sent, how often, to which workers.",
-    no_args_is_help=True,
+strategies_app = Commands(
+    help="Strategies of distributed training: what is sent, how often, to which workers."
 )
 
 

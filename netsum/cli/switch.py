@@ -18,6 +18,7 @@ from netsum.cli.options import (
     TlsCertOption,
     TlsKeyOption,
 )
+from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum.command_errors import CommandError, UsageError
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from controller.service.client import OperatorClient
     from host_agent.job_api.jobs_pb2 import SwitchView
 
-switch_app = typer.Typer(no_args_is_help=True)
+switch_app = Commands()
 
 SwitchName = Annotated[
     str,

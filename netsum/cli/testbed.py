@@ -7,11 +7,12 @@ import typer
 from netsum.cli import completions, testbed_captures, testbed_up
 from netsum.cli.errors import fail
 from netsum.cli.options import AsJson, TestbedOption
+from netsum.cli.parameters import Commands
 from netsum.cli.testbed_state import as_document, condition, node_environment, path_text, require_ready, show
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
 
-testbed_app = typer.Typer(no_args_is_help=True)
+testbed_app = Commands()
 
 LinkState = Literal["up", "down"]  # Whether a cable is plugged in.
 PROGRAM_MISSING = 127  # The status that shells give a command that they do not find.

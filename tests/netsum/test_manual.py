@@ -33,10 +33,15 @@ def test_every_command_has_help(command: Command, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("command", EVERYTHING, ids=ids(EVERYTHING))
-def test_no_help_is_cut_at_80_columns(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_help_is_cut_at_80_columns_or_names_types_as_a_version_of_typer_does(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     done = CliRunner().invoke(app, [*command.path.split()[1:], "--help"], prog_name="netsum")
     assert not re.search(r"\w+…", done.stdout)
+    assert not re.search(
+        r"<(bool|int|float|str|path|list)\b|\b(INTEGER|FLOAT)\b|Usage: .*(\[\[|\{)", done.stdout
+    )
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=ids(COMMANDS))
