@@ -132,7 +132,7 @@ class Agent(Closing):
                 ServeOptions(
                     p4runtime=self._p4runtime,
                     allow_remote=self._allow_remote,
-                    udp_ports=(self._udp_port,),
+                    udp_ports=None if self._interface else (self._udp_port,),
                     udp_host=self._offer.ip,
                     tls=self._switch_tls,
                     engine="xdp" if self._interface else "embedded",

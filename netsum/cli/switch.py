@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 switch_app = Commands()
 
+_PORTS, _RECORDS, _TLS = "Ports", "What it writes down", "TLS"
+
 SwitchName = Annotated[
     str,
     typer.Argument(
@@ -64,36 +66,95 @@ def switch_group() -> None:
 )
 def switch_serve(
     p4runtime: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where P4Runtime listens; port 0: any.")
+        str, typer.Option(metavar="HOST:PORT", help="Where P4Runtime listens; port 0: any. Also unix:PATH.")
     ] = "127.0.0.1:9559",
-    ports: Annotated[int, typer.Option(min=1, max=509, help="Switch ports.")] = 4,
-    udp_base: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="UDP port of switch port 0; 0: any. Default: the protocol's."),
-    ] = None,
-    device_id: Annotated[int, typer.Option(min=0, help="What controllers know the switch by.")] = 1,
-    drop_ppm: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="Packets per million to lose, each way.")
-    ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the lost packets.")] = 0,
+    device_id: Annotated[
+        int, typer.Option(min=0, max=(1 << 64) - 1, help="What controllers know the switch by.")
+    ] = 1,
+    cpu_port: Annotated[
+        int,
+        typer.Option(min=1, max=510, help="The port by which packets go from and to the controller."),
+    ] = 510,
     program: Annotated[
         Path | None, typer.Option(help="BMv2 JSON of a program to begin with; needs --p4info.")
     ] = None,
     p4info: Annotated[Path | None, typer.Option(help="P4Info of that program, in text form.")] = None,
-    interface: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PORT@NAME", help="A network interface as a port, instead of UDP; several times (root)."
-        ),
+    cache_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where compiled programs are kept. Default: NETSUM_CACHE_DIR."),
     ] = None,
     engine: Annotated[
         Engine,
         typer.Option(help="Who runs the program: this process, or the kernel (XDP, at interfaces, root)."),
     ] = "embedded",
+    ports: Annotated[
+        int, typer.Option(min=1, max=509, help="Number of switch ports, from 0.", rich_help_panel=_PORTS)
+    ] = 4,
+    udp_base: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="UDP port of switch port 0, of port 1 the next; 0: any. Default: the protocol's.",
+            rich_help_panel=_PORTS,
+        ),
+    ] = None,
+    udp_ports: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PORT,PORT...",
+            help="UDP port of each switch port, such as 5000,5001, in place of --ports and --udp-base.",
+            rich_help_panel=_PORTS,
+        ),
+    ] = None,
+    udp_host: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS", help="IPv4 address of the UDP ports, of this machine.", rich_help_panel=_PORTS
+        ),
+    ] = "127.0.0.1",
+    memory: Annotated[
+        bool,
+        typer.Option(
+            "--memory", help="Beside UDP: workers of this machine share memory.", rich_help_panel=_PORTS
+        ),
+    ] = False,
+    interface: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PORT@NAME",
+            help="A network interface as a port, instead of UDP; several times (root).",
+            rich_help_panel=_PORTS,
+        ),
+    ] = None,
+    spin_us: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=1_000_000,
+            help="At interfaces: poll this many microseconds before sleeping.",
+            rich_help_panel=_PORTS,
+        ),
+    ] = 0,
+    drop_ppm: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=1_000_000,
+            help="Packets per million to lose, each way.",
+            rich_help_panel=_PORTS,
+        ),
+    ] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the lost packets.", rich_help_panel=_PORTS),
+    ] = 0,
     pass_dropped: Annotated[
         bool,
         typer.Option(
-            "--pass-dropped", help="With XDP: what the program drops goes to this host's own stack."
+            "--pass-dropped",
+            help="With XDP: what the program drops goes to this host's own stack.",
+            rich_help_panel=_PORTS,
         ),
     ] = False,
     pin: Annotated[
@@ -104,24 +165,46 @@ def switch_serve(
         ),
     ] = None,
     pcap: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write the packets of every port to files there.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Write the packets of every port to files there.", rich_help_panel=_RECORDS
+        ),
+    ] = None,
+    pcap_limit: Annotated[
+        int | None,
+        typer.Option(
+            min=24,
+            max=(1 << 63) - 1,
+            metavar="BYTES",
+            help="Most bytes of such a file. Default: 1 GiB.",
+            rich_help_panel=_RECORDS,
+        ),
     ] = None,
     statistics: Annotated[
-        Path | None, typer.Option(help="File for counts of packets, written at the end.")
+        Path | None,
+        typer.Option(help="File for counts of packets, written at the end.", rich_help_panel=_RECORDS),
     ] = None,
     status: Annotated[
-        Path | None, typer.Option(help="Unix socket that serves the counts of packets as JSON.")
+        Path | None,
+        typer.Option(help="Unix socket that serves the counts of packets as JSON.", rich_help_panel=_RECORDS),
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="PEM certificate of P4Runtime.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its private key.")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="PEM certificate of P4Runtime.", rich_help_panel=_TLS)
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key.", rich_help_panel=_TLS)] = None,
     tls_ca: Annotated[
-        Path | None, typer.Option(help="Take only controllers with a certificate from this CA.")
+        Path | None,
+        typer.Option(help="Take only controllers with a certificate from this CA.", rich_help_panel=_TLS),
     ] = None,
     allow_remote: Annotated[
         bool,
         typer.Option("--allow-remote", help="Listen where other machines can reach it, unauthenticated."),
     ] = False,
     log_format: LogFormatOption = "text",
+    ready_fd: Annotated[
+        int | None,
+        typer.Option(min=0, help="Descriptor to write a line of JSON to when the switch is ready."),
+    ] = None,
 ) -> None:
     """Run the embedded switch until Ctrl-C: P4Runtime on one side, ports on the other.
 
@@ -132,31 +215,47 @@ def switch_serve(
     from netsum.programs import warn_if_stale
     from netsum_common.channel import TlsFiles
     from netsum_common.logs import configure_logs
-    from sim.switch.serve import ServeError, ServeOptionError, ServeOptions, run
+    from sim.switch.ports.pcap import DEFAULT_LIMIT_BYTES
+    from sim.switch.serve import (
+        ServeError,
+        ServeOptionError,
+        ServeOptions,
+        port_at_interface,
+        port_numbers,
+        run,
+    )
 
     configure_logs(log_format)
-    options = ServeOptions(
-        p4runtime=p4runtime,
-        allow_remote=allow_remote,
-        tls=TlsFiles(tls_ca, tls_cert, tls_key),
-        ports=ports,
-        udp_base=UDP_PORT if udp_base is None else udp_base,
-        device_id=device_id,
-        drop_ppm=drop_ppm,
-        seed=seed,
-        json=program,
-        p4info=p4info,
-        interfaces=_interfaces(interface),
-        engine=engine,
-        pass_dropped=pass_dropped,
-        pin=pin,
-        pcap=pcap,
-        statistics=statistics,
-        status=status,
-    )
     if program is not None:
         warn_if_stale(program)
     try:
+        options = ServeOptions(
+            p4runtime=p4runtime,
+            allow_remote=allow_remote,
+            tls=TlsFiles(tls_ca, tls_cert, tls_key),
+            ports=ports,
+            udp_base=UDP_PORT if udp_base is None else udp_base,
+            udp_ports=None if udp_ports is None else port_numbers(udp_ports),
+            udp_host=udp_host,
+            interfaces=tuple(map(port_at_interface, interface)) if interface else None,
+            engine=engine,
+            pass_dropped=pass_dropped,
+            pin=pin,
+            spin_us=spin_us,
+            device_id=device_id,
+            cpu_port=cpu_port,
+            drop_ppm=drop_ppm,
+            seed=seed,
+            json=program,
+            p4info=p4info,
+            cache_dir=cache_dir,
+            ready_fd=ready_fd,
+            statistics=statistics,
+            memory=memory,
+            status=status,
+            pcap=pcap,
+            pcap_limit=DEFAULT_LIMIT_BYTES if pcap_limit is None else pcap_limit,
+        )
         run(options)
     except ServeOptionError as error:
         raise UsageError(str(error)) from None
@@ -336,18 +435,6 @@ def counters(
             f"{count:,}",
         )
     rows.print()
-
-
-def _interfaces(named: list[str] | None) -> tuple[tuple[int, str], ...] | None:
-    if not named:
-        return None
-    found = []
-    for each in named:
-        port, _, name = each.partition("@")
-        if not (port.isascii() and port.isdigit() and name):
-            raise UsageError(f"--interface: expected PORT@NAME, such as 1@eth0, not {each!r}")
-        found.append((int(port), name))
-    return tuple(found)
 
 
 def switch_state(view: "SwitchView") -> str:

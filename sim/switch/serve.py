@@ -44,7 +44,7 @@ from sim.switch.ports import (
     PortUnavailableError,
     UdpPorts,
 )
-from sim.switch.ports.chassis import DEFAULT_CPU_PORT
+from sim.switch.ports.chassis import DEFAULT_CPU_PORT, LAST_PORT
 from sim.switch.ports.pcap import DEFAULT_LIMIT_BYTES, Capture
 from sim.switch.ports.status import StatusSocket
 from sim.switch.ports.udp import DEFAULT_BASE_PORT
@@ -52,20 +52,33 @@ from sim.switch.ports.udp import DEFAULT_BASE_PORT
 _LOOK_S = 0.2  # How often the main thread looks whether the data path still runs.
 
 
-def _option(meaning: str, default: Any = None, **argument: Any) -> Any:
-    """Return a field with its description on the command line; `argument` is for argparse's `add_argument`."""
-    return field(default=default, metadata={"help": meaning, **argument})
+def _option(meaning: str, default: Any = None, within: tuple[int, int] | None = None, **argument: Any) -> Any:
+    """Return a field with its least and largest value and its help; `argument` is for argparse's `add_argument`."""
+    return field(default=default, metadata={"help": meaning, "within": within, **argument})
 
 
-def _interface(text: str) -> tuple[int, str]:
+class ServeError(NetsumError):
+    """The switch cannot run as asked; the message is one sentence for the user."""
+
+
+class ServeOptionError(ServeError):
+    """An option cannot be used, or a file that it names; found before anything was started."""
+
+
+def port_at_interface(text: str) -> tuple[int, str]:
+    """Read a switch port on a network interface, such as 1@s1-eth1; ServeOptionError if it is none."""
     number, _, name = text.partition("@")
     if not (number.isascii() and number.isdigit() and name):
-        raise argparse.ArgumentTypeError(f"expected PORT@INTERFACE, as in 1@s1-eth1, not {text!r}")
+        raise ServeOptionError(f"--interface: expected PORT@NAME, such as 1@eth0, not {text!r}")
     return int(number), name
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
+def port_numbers(text: str) -> tuple[int, ...]:
+    """Read UDP ports, such as 5000,5001; ServeOptionError if they are none."""
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise ServeOptionError(f"--udp-ports: expected ports such as 5000,5001, not {text!r}")
+    return tuple(map(int, parts))
 
 
 @dataclass(frozen=True)
@@ -77,18 +90,18 @@ class ServeOptions:
         "where P4Runtime listens; port 0: any", DEFAULT_ADDRESS, metavar="HOST:PORT|unix:PATH"
     )
     allow_remote: bool = _option("listen on addresses others can reach, without TLS", False)
-    ports: int = _option("number of switch ports", 4, type=int)
+    ports: int = _option("number of switch ports", 4, (0, LAST_PORT), type=int)
     udp_base: int = _option(
-        "UDP port of switch port 0, of port 1 the next, …; 0: any", DEFAULT_BASE_PORT, type=int
+        "UDP port of switch port 0, of port 1 the next, …; 0: any", DEFAULT_BASE_PORT, (0, 65535), type=int
     )
     udp_ports: tuple[int, ...] | None = _option(
-        "UDP port of each switch port, as in 5000,5001", type=_numbers
+        "UDP port of each switch port, as in 5000,5001", type=port_numbers
     )
     udp_host: str = _option("their IPv4 address, one of this machine's", "127.0.0.1")
     interfaces: tuple[tuple[int, str], ...] | None = _option(
         "a switch port on a network interface, as in 1@s1-eth1; several times, instead of UDP ports",
         flag="--interface",
-        type=_interface,
+        type=port_at_interface,
         action="append",
         metavar="PORT@INTERFACE",
     )
@@ -103,11 +116,17 @@ class ServeOptions:
         type=Path,
         metavar="FOLDER",
     )
-    spin_us: int = _option("poll for packets this long before sleeping (interfaces)", 0, type=int)
-    device_id: int = _option("what controllers know the switch by", DEFAULT_DEVICE_ID, type=int)
-    cpu_port: int = _option("switch port to and from the controller", DEFAULT_CPU_PORT, type=int)
-    drop_ppm: int = _option("packets per million to lose, each way", 0, type=int)
-    seed: int = _option("which packets to lose", 0, type=int)
+    spin_us: int = _option(
+        "poll for packets this long before sleeping (interfaces)", 0, (0, 1_000_000), type=int
+    )
+    device_id: int = _option(
+        "what controllers know the switch by", DEFAULT_DEVICE_ID, (0, (1 << 64) - 1), type=int
+    )
+    cpu_port: int = _option(
+        "switch port to and from the controller", DEFAULT_CPU_PORT, (1, DEFAULT_CPU_PORT), type=int
+    )
+    drop_ppm: int = _option("packets per million to lose, each way", 0, (0, 1_000_000), type=int)
+    seed: int = _option("which packets to lose", 0, (0, (1 << 63) - 1), type=int)
     json: Path | None = _option("BMv2 JSON of a program to begin with", type=Path)
     p4info: Path | None = _option("P4Info of that program, in text form", type=Path)
     cache_dir: Path | None = _option(
@@ -120,15 +139,9 @@ class ServeOptions:
         "unix socket that sends port counters, as a line of JSON", type=Path, metavar="SOCKET"
     )
     pcap: Path | None = _option("write every port's packets there", type=Path, metavar="FOLDER")
-    pcap_limit: int = _option("most bytes of such a file", DEFAULT_LIMIT_BYTES, type=int, metavar="BYTES")
-
-
-class ServeError(NetsumError):
-    """The switch cannot run as asked; the message is one sentence for the user."""
-
-
-class ServeOptionError(ServeError):
-    """An option cannot be used, or a file that it names; found before anything was started."""
+    pcap_limit: int = _option(
+        "most bytes of such a file", DEFAULT_LIMIT_BYTES, (24, (1 << 63) - 1), type=int, metavar="BYTES"
+    )
 
 
 def run(options: ServeOptions) -> None:
@@ -142,14 +155,17 @@ def run(options: ServeOptions) -> None:
     before = {each: signal.signal(each, ask_to_stop) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         _serve(options, stop)
-    except (ServeError, ChannelError, P4RuntimeError, PortUnavailableError, AddressUnavailableError) as error:
-        raise error if isinstance(error, ServeError) else ServeError(str(error)) from None
+    except ChannelError as error:
+        raise ServeOptionError(str(error)) from None
+    except (P4RuntimeError, PortUnavailableError, AddressUnavailableError) as error:
+        raise ServeError(str(error)) from None
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
 
 
 def _serve(options: ServeOptions, stop: threading.Event) -> None:
+    _check_values(options)
     _check_address(options)
     config = _config(options)
     with ExitStack() as stack:
@@ -157,7 +173,7 @@ def _serve(options: ServeOptions, stop: threading.Event) -> None:
         try:
             chassis, ports, forwarding = _engine(options, stack)
         except ValueError as error:
-            raise ServeError(str(error)) from None
+            raise ServeOptionError(str(error)) from None
         server = stack.enter_context(
             P4RuntimeServer(
                 chassis,
@@ -191,12 +207,7 @@ def _engine(
 ) -> tuple[Chassis, PortDriver | XdpPorts, Forwarding | XdpForwarding]:
     """Make the chassis of the engine that was asked for, its ports, and the thread that moves packets."""
     if options.engine == "xdp":
-        if options.interfaces is None:
-            raise ServeOptionError("XDP runs at network interfaces: give each port as --interface PORT@NAME")
-        if options.drop_ppm:
-            raise ServeOptionError(
-                "the engine xdp loses no packets on purpose: leave the option out, or use the embedded one"
-            )
+        assert options.interfaces is not None
         pins = stack.enter_context(Pins(options.pin)) if options.pin is not None else None
         attached = stack.enter_context(
             XdpPorts(
@@ -209,8 +220,6 @@ def _engine(
         in_kernel = XdpChassis(attached, options.cpu_port)
         _capture(options, in_kernel, attached, stack)
         return in_kernel, attached, XdpForwarding(in_kernel)
-    if options.pin is not None:
-        raise ServeOptionError("only a switch in the kernel can be pinned: give --engine xdp too")
     ports = stack.enter_context(_ports(options))
     chassis = Chassis(ports, options.cpu_port)
     ports.warm_up()
@@ -279,6 +288,7 @@ def check(options: ServeOptions) -> None:
     ServeError
         With the reason that `run` would give.
     """
+    _check_values(options)
     _check_address(options)
     try:
         if not options.p4runtime.startswith("unix:"):
@@ -289,6 +299,30 @@ def check(options: ServeOptions) -> None:
             _ports(options).close()
     except (AddressUnavailableError, PortUnavailableError) as error:
         raise ServeError(str(error)) from None
+
+
+def _check_values(options: ServeOptions) -> None:
+    """Refuse numbers out of range, and options that would have no effect."""
+    at_interfaces, in_kernel = options.interfaces is not None, options.engine == "xdp"
+    if in_kernel and not at_interfaces:
+        raise ServeOptionError("XDP runs at network interfaces: give each port as --interface PORT@NAME")
+    works = {
+        "udp_ports": (not at_interfaces, "without --interface"),
+        "memory": (not at_interfaces, "without --interface"),
+        "spin_us": (at_interfaces and not in_kernel, "with --interface and the embedded engine"),
+        "drop_ppm": (not in_kernel, "with the embedded engine: the engine xdp loses no packets on purpose"),
+        "pass_dropped": (in_kernel, "with --engine xdp"),
+        "pin": (in_kernel, "with --engine xdp"),
+        "pcap_limit": (options.pcap is not None, "with --pcap"),
+    }
+    for each in fields(ServeOptions):
+        value, flag = getattr(options, each.name), f"--{each.name.replace('_', '-')}"
+        applies, where = works.get(each.name, (True, ""))
+        if value != each.default and not applies:
+            raise ServeOptionError(f"{flag} works only {where}")
+        least, most = each.metadata.get("within") or (None, None)
+        if least is not None and not least <= value <= most:
+            raise ServeOptionError(f"{flag}: expected a number between {least:,} and {most:,}, not {value}")
 
 
 def _check_address(options: ServeOptions) -> None:
@@ -367,6 +401,7 @@ def parse_options(arguments: Sequence[str] | None) -> ServeOptions:
     for each in fields(ServeOptions):
         if each.name != "tls":
             how: dict[str, Any] = {"default": each.default, "dest": each.name, **each.metadata}
+            how.pop("within")
             if each.default is False:
                 how["action"] = "store_true"
             parser.add_argument(how.pop("flag", f"--{each.name.replace('_', '-')}"), **how)

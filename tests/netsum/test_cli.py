@@ -4,8 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
+
+from netsum.cli.parameters import parameters_of
+from netsum.cli.switch import switch_serve
+from sim.switch.serve import ServeOptions
 
 COMMAND = [sys.executable, "-c", "from netsum.cli import main; main()"]
 
@@ -44,8 +49,15 @@ def netsum(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         ("repro --over nothing -- true", "--over: expected exact, plain or gloo, not 'nothing'"),
         ("switch serve --ports 0", "--ports: expected a whole number between 1 and 509, not '0'"),
         ("job create x --world-size 2 --queue inf", "--queue: expected a number of at least 0.0, not 'inf'"),
-        ("job create x --world-size 2 --weight nan", "--weight: expected a number of at least 0.0, not 'nan'"),
+        (
+            "job create x --world-size 2 --weight nan",
+            "--weight: expected a number of at least 0.0, not 'nan'",
+        ),
         (f"switch serve --seed {1 << 63}", "--seed: expected a whole number of at most 9,223,372,036"),
+        ("switch serve --cpu-port 511", "--cpu-port: expected a whole number between 1 and 510, not '511'"),
+        ("switch serve --cpu-port 2", "port 2 cannot lead to 127.0.0.1:28277 and to the controller"),
+        ("switch serve --udp-ports x", "--udp-ports: expected ports such as 5000,5001, not 'x'"),
+        ("switch serve --spin-us 5", "--spin-us works only with --interface and the embedded engine"),
         ("switch serve --interface eth0", "--interface: expected PORT@NAME"),
         ("testbed link h1 s1 sideways", "expected up or down, not 'sideways'"),
         ("testbed link h1 s1", "expected up, down, --rate"),
@@ -75,6 +87,18 @@ def test_a_wrong_argument_is_named(words: str, complaint: str) -> None:
     assert complaint in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not done.stdout
+
+
+def test_the_command_has_every_option_of_the_switch_s_process_with_its_range() -> None:
+    declared = parameters_of(switch_serve)
+    other_names = {"json": "program", "interfaces": "interface"}
+    for each in fields(ServeOptions):
+        if each.name == "tls":
+            assert {"tls_ca", "tls_cert", "tls_key"} <= declared.keys()
+            continue
+        parameter = declared[other_names.get(each.name, each.name)]
+        within = (1, 509) if each.name == "ports" else each.metadata["within"]  # The process may have none.
+        assert within in (None, (parameter.least, parameter.most)), each.name
 
 
 @pytest.mark.parametrize("words", ["job create x --world-size 2 --slots 3", "allreduce --slots 3"])

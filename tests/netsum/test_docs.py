@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 import typer
 
+from docs.manual import command_tree
 from netsum.cli.app import app
+from netsum.cli.parameters import parameters_of
 from netsum_common.logs import LogFormatter
 from tests.browser import browser, needs_browser
 
@@ -86,6 +88,26 @@ def test_a_command_of_the_docs_exists_with_its_options(where: str) -> None:
         return
     used = {word.split("=")[0] for word in words if re.match(r"--[a-z]|-[a-zA-Z]$", word)}
     assert used <= known | {"--help", "-h"}
+
+
+@pytest.mark.parametrize("page", ["cli", "packets", "p4runtime", "switch", "window", "xdp"])
+def test_an_option_that_prose_names_is_one_of_a_command(page: str) -> None:
+    ours = {
+        option
+        for command in command_tree().all()
+        if command.function is not None
+        for parameter in parameters_of(command.function).values()
+        for option in parameter.names
+    }
+    prose = BLOCK.sub("", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
+    named = set(re.findall(r"`[^`\n]*?(?<![\w-])(--[a-z][a-z0-9-]*)", prose))
+    assert named <= ours | {
+        "--help",
+        "--version",
+        "--install-completion",
+        "--show-completion",
+        "--nproc-per-node",
+    }
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ def test_what_cannot_be_pinned_or_taken_over(
     cables: Cables, start: Start, tmp_path: Path, pins: Path
 ) -> None:
     assert "expected a new folder of a BPF filesystem" in refusal(*ENGINE, "--pin", tmp_path / "plain")
-    assert "only a switch in the kernel can be pinned" in refusal("--pin", pins)
+    assert "--pin works only with --engine xdp" in refusal("--pin", pins)
     start(*ENGINE, "--pin", pins, *ECHO).stop()
     exchange("h1", 5)
     kept = Pins(pins)
