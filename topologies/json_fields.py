@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from netsum_common.errors import NetsumError
+from netsum_common.errors import NetsumError, unknown_keys
 
 Value = TypeVar("Value")
 
@@ -13,12 +13,12 @@ Value = TypeVar("Value")
 class FieldError(NetsumError):
     """One place in a file is wrong; the caller, which knows the file, adds its name.
 
-    `place`: as in ``links[2].loss``. `expected`: the expected value, and the one found. `in_text`: whether the place is one of
-    the text, such as a line, and not a field.
+    `place`: as in ``links[2].loss``; empty: the whole file. `expected`: the expected value, and the one found. `in_text`:
+    whether the place is one of the text, such as a line, and not a field.
     """
 
     def __init__(self, place: str, expected: str, in_text: bool = False) -> None:
-        super().__init__(f"{place}: {expected}")
+        super().__init__(f"{place}: {expected}" if place else expected)
         self.in_text = in_text
 
     def in_file(self, path: Path) -> str:
@@ -42,9 +42,8 @@ class JsonObject:
 
     def only(self, *known: str, required: Sequence[str] = ()) -> None:
         """Refuse members that are not among the known ones, and the lack of a required one."""
-        for key in self._found:
-            if key not in known:
-                raise FieldError(self._at(key), f"unknown; expected {', '.join(known)}")
+        if sentence := unknown_keys(self._found, known):
+            raise FieldError(self.place, sentence)
         for key in required:
             if key not in self._found:
                 raise FieldError(self._at(key), "missing")

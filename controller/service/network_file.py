@@ -2,7 +2,7 @@
 
 import ipaddress
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from controller.errors import ConfigError
 from controller.service.network import HostSite, Network, PortSite, SwitchSite
 from controller.targets.tofino import front_panel_ports
 from netsum_common.channel import ChannelError, TlsFiles, check_target
+from netsum_common.errors import unknown_keys
 from topologies.spanning_tree import spanning_tree
 
 LAST_PORT = 509  # Of a v1model switch; 510 is the CPU, 511 drops.
@@ -27,7 +28,7 @@ def network_of_file(path: Path) -> Network:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
-    _refuse_unknown_fields(path, "the file", described, {"switch", "host", "link"})
+    _refuse_unknown_keys(str(path), described, _KEYS)
     switch_tables = _named(_tables(path, described, "switch"))
     panels = {name: _Panel(name, table) for name, table in switch_tables.items()}
     hosts: dict[str, HostSite] = {}
@@ -45,7 +46,6 @@ def network_of_file(path: Path) -> Network:
             )
         hosts[name] = HostSite(name, ip, mac, switch, table.endpoint("send_to"))
         attached[name] = table.port(panels[switch])
-        table.done()
     links: dict[str, dict[int, str]] = {name: {} for name in switch_tables}
     pairs: list[tuple[str, str]] = []
     ends_of: list[list[tuple[str, int]]] = []
@@ -69,13 +69,14 @@ def network_of_file(path: Path) -> Network:
                 raise ConfigError(f"{table.where}: port {port} of switch {name} leads to {other} already")
             links[name][number] = peer
             ends_of[-1].append((name, number))
-        table.done()
     tree = spanning_tree(switch_tables, pairs)
     spare = {end for number, both in enumerate(ends_of) if number not in tree for end in both}
     switches = {}
     for name, table in switch_tables.items():
         tls = table.get("tls", dict, {})
-        _refuse_unknown_fields(path, f"{table.where}.tls", tls, {"ca", "cert", "key"})
+        _refuse_unknown_keys(f"{table.where}.tls", tls, ("ca", "cert", "key"))
+        if not all(isinstance(file, str) for file in tls.values()):
+            raise ConfigError(f'{table.where}.tls: expected files such as ca = "ca.pem", not {tls!r}')
         peers = {attached[host.name]: host.name for host in hosts.values() if host.switch == name}
         switches[name] = SwitchSite(
             name=name,
@@ -91,7 +92,6 @@ def network_of_file(path: Path) -> Network:
             spare_ports=frozenset(port for end, port in spare if end == name),
             tls=TlsFiles(**{part: path.parent / file for part, file in tls.items()}),
         )
-        table.done()
     return Network(switches, hosts)
 
 
@@ -160,25 +160,24 @@ def _stations(
 
 
 class _Table:
-    """One table of the file: each value is read with its expected type, and a value that is never read is an error."""
+    """One table of the file: each value is read with its expected type."""
 
     def __init__(self, path: Path, where: str, held: dict[str, Any]) -> None:
-        self.path, self.where, self._held = path, f"{path}: {where}", dict(held)
+        self.path, self.where, self._held = path, f"{path}: {where}", held
 
     def get(self, key: str, kind: type[Any], default: Any = None) -> Any:
         if key not in self._held and default is not None:
             return default
-        value = self._held.pop(key, None)
+        value = self._held.get(key)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise ConfigError(f"{self.where}: expected {key} = {_EXAMPLES[kind]}, not {value!r}")
         return value
 
     def text(self, key: str) -> str:
-        value: str = self._held[key] if key == "name" and isinstance(self._held.get(key), str) else ""
-        return value or str(self.get(key, str))
+        return str(self.get(key, str))
 
     def port(self, panel: "_Panel") -> int:
-        return panel.number(self._held.pop("port", None), self.where)
+        return panel.number(self._held.get("port"), self.where)
 
     def device_id(self) -> int:
         value = int(self.get("device_id", int, 1))
@@ -200,14 +199,11 @@ class _Table:
             return None
         host, _, port = str(self.get(key, str)).rpartition(":")
         try:
-            return str(ipaddress.IPv4Address(host)), int(port)
+            if port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16:
+                return str(ipaddress.IPv4Address(host)), int(port)
         except ValueError:
-            raise ConfigError(f'{self.where}: expected {key} = "127.0.0.1:28275"') from None
-
-    def done(self) -> None:
-        self._held.pop("name", None)
-        if self._held:
-            raise ConfigError(f"{self.where}: there is no {' or '.join(sorted(self._held))} here")
+            pass
+        raise ConfigError(f'{self.where}: expected {key} = "127.0.0.1:28275"')
 
     def _address(self, key: str, check: Any) -> str:
         value = str(self.get(key, str))
@@ -218,6 +214,11 @@ class _Table:
         return value
 
 
+_KEYS = {
+    "switch": ("name", "p4runtime", "device_id", "ip", "mac", "pm_show", "tls"),
+    "host": ("name", "ip", "mac", "switch", "port", "send_to"),
+    "link": ("name", "switches", "ports"),
+}
 _EXAMPLES = {str: '"text"', int: "a number", list: "a list", dict: "a table"}
 
 
@@ -225,9 +226,12 @@ def _tables(path: Path, described: dict[str, Any], kind: str) -> list[_Table]:
     held = described.get(kind, [])
     if not isinstance(held, list) or not all(isinstance(each, dict) for each in held):
         raise ConfigError(f"{path}: expected [[{kind}]] tables")
-    return [
-        _Table(path, f"[[{kind}]] {each.get('name', number)}", each) for number, each in enumerate(held, 1)
-    ]
+    tables = []
+    for number, each in enumerate(held, 1):
+        table = _Table(path, f"[[{kind}]] {each.get('name', number)}", each)
+        _refuse_unknown_keys(table.where, each, _KEYS[kind])
+        tables.append(table)
+    return tables
 
 
 def _named(tables: list[_Table]) -> dict[str, _Table]:
@@ -240,6 +244,6 @@ def _named(tables: list[_Table]) -> dict[str, _Table]:
     return found
 
 
-def _refuse_unknown_fields(path: Path, where: str, held: Mapping[str, Any], known: set[str]) -> None:
-    if unknown := held.keys() - known:
-        raise ConfigError(f"{path}: {where} has no {' or '.join(sorted(unknown))}")
+def _refuse_unknown_keys(where: str, held: Mapping[str, Any], known: Iterable[str]) -> None:
+    if sentence := unknown_keys(held, known):
+        raise ConfigError(f"{where}: {sentence}")

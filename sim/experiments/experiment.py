@@ -13,6 +13,7 @@ from reprlib import repr as shown
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from host_agent.wire.constants import HEADER_BYTES
+from netsum_common.errors import unknown_keys
 from sim.errors import SettingError
 from sim.experiments.architectures import ARCHITECTURES
 from sim.experiments.settings import (
@@ -191,9 +192,8 @@ def _parse(
     whole: dict[str, Any], text: str, name: str, overrides: Mapping[str, Any] | None = None
 ) -> Experiment:
     known = {*_SINGLE, *_LISTS, *_TEXTS, "sweep"}
-    for key in whole:
-        if key not in known:
-            raise SettingError(f"{key}: unknown key, expected one of {', '.join(sorted(known))}")
+    if sentence := unknown_keys(whole, sorted(known)):
+        raise SettingError(sentence)
     for key in _TEXTS:
         if not isinstance(whole.get(key, ""), str):
             raise SettingError(f"{key}: expected a text, found {shown(whole[key])}")

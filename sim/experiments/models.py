@@ -6,6 +6,7 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from netsum_common.errors import unknown_keys
 from sim.errors import SettingError
 from sim.experiments.architectures import ARCHITECTURES
 
@@ -99,6 +100,8 @@ def load_model(name_or_path: str) -> Model:
 
 
 def _read(name: str, found: Any) -> Model:
+    if sentence := unknown_keys(found, ("layers",)):
+        raise ValueError(sentence)
     layers = []
     for each in found["layers"]:
         title, *numbers = each

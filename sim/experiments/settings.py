@@ -8,6 +8,7 @@ from reprlib import repr as shown
 from typing import Any, Final, TypeVar
 
 from host_agent.wire.constants import MAX_CHILDREN, MAX_JOB_ID, MAX_WORLD_SIZE, POOL_SLOTS
+from netsum_common.errors import unknown_keys
 from sim.errors import SettingError
 from sim.network.engine.records import GAPS
 from sim.network.shapes import MAX_FAT_TREE_PORTS, MAX_HOSTS, MAX_SWITCH_PORTS
@@ -326,9 +327,8 @@ def read_table(kind: type[Table], found: object, place: str) -> Table:
             found[name] = values_now[repr(found.pop(old))]
             sentence = f'{place}.{old} is deprecated: write {name} = "{found[name]}"'
             warnings.warn(sentence, FutureWarning, stacklevel=2)
-    for name in found:
-        if name not in known:
-            raise SettingError(f"{place}.{name}: unknown key, expected one of {', '.join(known)}")
+    if sentence := unknown_keys(found, known):
+        raise SettingError(f"{place}: {sentence}")
     values = {}
     for name, each in known.items():
         if name in found:

@@ -71,6 +71,10 @@ def netsum(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         ("allreduce -b 4K", "needs both --minbytes and --maxbytes"),
         ("controller serve", "which switches?"),
         (
+            "controller serve --config pyproject.toml",
+            "pyproject.toml: unknown keys build-system, project, tool; expected one of switch, host, link",
+        ),
+        (
             "sim run quick --set job.workers=1" + 5000 * "0",
             "--set job.workers: expected numbers of at most 64 bits",
         ),

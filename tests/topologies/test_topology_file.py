@@ -106,7 +106,7 @@ WRONG = [
     ),
     (
         {"hosts": {"h1": {"ip": "10.0.1.1/24", "gateway": "x"}}},
-        "hosts.h1.gateway: unknown; expected ip, mac, commands",
+        "hosts.h1: unknown key gateway; expected one of ip, mac, commands",
     ),
     (
         {"hosts": SMALL["hosts"] | {"h-3": {"ip": "10.0.1.3/24"}}},
@@ -123,7 +123,7 @@ WRONG = [
     ({"switches": {}, "links": []}, "switches: expected at least one switch"),
     (
         {"switches": {"s1": {"cli_input": "s1.txt"}}},
-        "switches.s1.cli_input: unknown; expected ip, mac, device_id, cpu_port, program, p4info, runtime_json",
+        "switches.s1: unknown key cli_input; expected one of ip, mac, device_id, cpu_port, program, p4info, runtime_json",
     ),
     (
         {"switches": {"s1": {"device_id": -1}}},
@@ -163,7 +163,7 @@ WRONG = [
     ({"links": [{"ends": ["h1", "s1-p1"], "queue": 10}]}, "links[0].queue: expected a bandwidth beside it"),
     (
         {"links": [{"ends": ["h1", "s1-p1"], "delay": 10}]},
-        "links[0].delay: unknown; expected ends, latency, bandwidth, loss, queue",
+        "links[0]: unknown key delay; expected one of ends, latency, bandwidth, loss, queue",
     ),
     ({"links": [{"latency": 10}]}, "links[0].ends: missing"),
     ({"mtu": 100}, "mtu: expected an MTU between 576 and 65535 bytes, found 100"),
@@ -190,7 +190,7 @@ WRONG = [
     ({"hosts": {"h1": {"ip": "127.0.0.2/8"}}}, "hosts.h1.ip: expected the IPv4 address of a station"),
     ({"switches": {"s1": {"ip": "224.0.0.1"}}}, "switches.s1.ip: expected the IPv4 address of a station"),
     ({"links": [["h1", f"s1-p{'9' * 5000}"]]}, "links[0][1]: expected a host or a switch's port 1 to 509"),
-    ({"host": {}}, "host: unknown; expected description"),
+    ({"host": {}}, "unknown key host; expected one of description"),
 ]
 
 

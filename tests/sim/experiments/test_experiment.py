@@ -66,8 +66,8 @@ def test_copies_of_a_job_share_hosts_or_have_their_own() -> None:
     ("text", "sentence"),
     [
         ("", "job: expected at least one"),
-        ("[[job]]\nwrokers = 4", r"job\[0\].wrokers: unknown key, expected one of name"),
-        ("[topologie]\n" + JOB, "topologie: unknown key"),
+        ("[[job]]\nwrokers = 4", r"job\[0\]: unknown key wrokers; expected one of name"),
+        ("[topologie]\n" + JOB, "unknown key topologie; expected one of about"),
         ('[topology]\nrate = "0gbit"\n' + JOB, r"topology.rate: expected a rate between"),
         ("[topology]\nrate = 10\n" + JOB, r"topology.rate: expected a rate with a unit"),
         (
