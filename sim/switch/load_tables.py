@@ -13,15 +13,23 @@ _KINDS = ("exact", "lpm", "ternary", "range", "optional", "valid")
 class TableReader:
     """Reads pipelines; action profiles met on the way are kept in `profiles`."""
 
-    def __init__(self, expressions: ExpressionReader, width: Callable[[ir.Expr], int]) -> None:
+    def __init__(
+        self, expressions: ExpressionReader, width: Callable[[ir.Expr], int], actions: dict[str, int]
+    ) -> None:
         self.expressions = expressions
         self.width = width
+        self.actions = actions  # Ids by name, for files of p4c-bm, whose tables name their actions.
         self.profiles: dict[str, ir.ActionProfile] = {}
 
     def pipeline(self, node: dict[str, Any]) -> ir.Pipeline:
         """Read one control."""
         for profile in node.get("action_profiles", []):
             self.profiles[profile["name"]] = self._profile(profile)
+        for table in node["tables"]:
+            if "act_prof_name" in table:  # The profile of p4c-bm is a part of its table.
+                self.profiles[table["act_prof_name"]] = self._profile(
+                    table | {"name": table["act_prof_name"]}
+                )
         if node.get("action_calls"):
             self.expressions.unsupported("action calls outside tables")
         return ir.Pipeline(
@@ -65,7 +73,8 @@ class TableReader:
         key = tuple(self._key_field(k) for k in node["key"])
         if node["type"] not in ("simple", "indirect", "indirect_ws"):
             self.expressions.unsupported(f"table {node['name']} of type {node['type']!r}")
-        names = dict(zip(node["actions"], node["action_ids"], strict=True))
+        ids = node.get("action_ids") or [self.actions[name] for name in node["actions"]]
+        names = dict(zip(node["actions"], ids, strict=True))
         next_tables: dict[int | str, str | None] = {
             names.get(event, event): following for event, following in node["next_tables"].items()
         }
@@ -75,7 +84,7 @@ class TableReader:
             name=node["name"],
             kind=node["match_type"],
             key=key,
-            actions=tuple(node["action_ids"]),
+            actions=tuple(ids),
             next_tables=next_tables,
             base_next=node.get("base_default_next"),
             default_action=default.get("action_id"),
@@ -84,7 +93,9 @@ class TableReader:
             entries=tuple(self._entry(key, e) for e in node.get("entries", [])),
             immutable="entries" in node,
             size=int(node.get("max_size", 1024)),
-            profile=node.get("action_profile") if node["type"] != "simple" else None,
+            profile=node.get("action_profile", node.get("act_prof_name"))
+            if node["type"] != "simple"
+            else None,
             with_counters=bool(node.get("with_counters")),
             direct_meter=node.get("direct_meters"),
             place=source_place(node),

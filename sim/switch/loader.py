@@ -34,12 +34,14 @@ def load_program(path: str | PathLike[str]) -> ir.Program:
         document = json.loads(Path(path).read_text())
     except ValueError as error:
         raise UnsupportedProgramError([f"text that is not JSON ({error})"], name) from None
-    missing = {"__meta__", "headers", "header_types", "parsers", "deparsers", "pipelines", "actions"}
+    missing = {"headers", "header_types", "parsers", "deparsers", "pipelines", "actions"}
     if not isinstance(document, dict) or (missing := missing - document.keys()):
-        raise UnsupportedProgramError([f"a document without {', '.join(sorted(missing))}"], name)
+        lacks = ", no ".join(sorted(missing))
+        raise UnsupportedProgramError([f"JSON that is no program of BMv2's (it has no {lacks})"], name)
     try:
-        if document["__meta__"]["version"][0] != 2:
-            raise UnsupportedProgramError([f"BMv2 JSON version {document['__meta__']['version']}"], name)
+        version = document.get("__meta__", {}).get("version", [2])  # As for BMv2.
+        if version[0] != 2:
+            raise UnsupportedProgramError([f"BMv2 JSON version {version}"], name)
         return _Loader(document, name).load()
     except (LookupError, TypeError, ValueError, AttributeError, StopIteration, RuntimeError) as error:
         what = f"malformed BMv2 JSON ({type(error).__name__}: {error})"
@@ -83,7 +85,7 @@ class _Loader:
         parser, deparser = document["parsers"][0], document["deparsers"][0]
         for extern in document.get("extern_instances", []):
             self.problems.append(f"extern {extern['name']} of type {extern['type']}")
-        tables = TableReader(self.expressions, self._width)
+        tables = TableReader(self.expressions, self._width, {a["name"]: a["id"] for a in document["actions"]})
         unions = self._unions()
         program = ir.Program(
             path=self.path,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from sim.switch import Switch, UnsupportedProgramError, load_program
+from sim.switch import Packets, Switch, UnsupportedProgramError, load_program
 from tests.sim.switch.minimal import document, field, hexstr, op, write
-from tests.sim.switch.scenarios import PROGRAMS
+from tests.sim.switch.scenarios import PROGRAMS, SCENARIOS
 
 
 @pytest.fixture
@@ -72,11 +72,53 @@ def test_what_must_be_constant(
     assert named in str(_refusal(write(minimal, tmp_path / "p.json")))
 
 
+def _as_p4c_bm(document: dict[str, Any]) -> dict[str, Any]:
+    """Write a program as p4c-bm did: no version, actions by their names, the action profile inside its table."""
+    del document["__meta__"]
+    names: dict[int, str] = {}
+    for action in document["actions"]:
+        if action["name"] in names.values():  # Of p4c's `NoAction` there are several.
+            action["name"] += f".{action['id']}"
+        names[action["id"]] = action["name"]
+    for pipeline in document["pipelines"]:
+        profiles = {each["name"]: each for each in pipeline.pop("action_profiles", [])}
+        for table in pipeline["tables"]:
+            following = dict(zip(table["actions"], table["action_ids"], strict=True))
+            table["next_tables"] = {
+                names[following[event]] if event in following else event: state
+                for event, state in table["next_tables"].items()
+            }
+            table["actions"] = [names[each] for each in table.pop("action_ids")]
+            if "action_profile" in table:
+                profile = profiles[table.pop("action_profile")]
+                table |= {"act_prof_name": profile["name"], "selector": profile.get("selector")}
+    return document
+
+
+@pytest.mark.parametrize("name", ["matching", "traffic", "externs"])
+def test_a_program_in_the_format_of_p4c_bm_gives_the_same_packets(name: str, tmp_path: Path) -> None:
+    (scenario,) = (each for each in SCENARIOS if each.name == name)
+    path = PROGRAMS / f"{name}.json"
+    document = _as_p4c_bm(json.loads(path.read_text()))
+    outputs = []
+    for each in (path, write(document, tmp_path / "old.json")):
+        switch = Switch(load_program(each))
+        scenario.set_up(switch)
+        frames = scenario.frames(random.Random(1))
+        outputs.append(
+            [list(switch.inject(Packets.of([(0, frame)]), now)) for now, frame in enumerate(frames)]
+        )
+    assert outputs[0] == outputs[1]
+    assert any(outputs[0])
+
+
 def test_other_documents_are_refused(minimal: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     path.write_text("not json")
     assert "not JSON" in str(_refusal(path))
-    assert "without" in str(_refusal(write({}, path)))
+    assert "JSON that is no program of BMv2's (it has no actions, no deparsers" in str(
+        _refusal(write({}, path))
+    )
     old = copy.deepcopy(minimal)
     old["__meta__"]["version"] = [1, 0]
     assert "version" in str(_refusal(write(old, path)))
