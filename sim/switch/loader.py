@@ -137,6 +137,19 @@ class _Loader:
         for name in ("ingress_port", "packet_length", "instance_type", "egress_spec", "egress_port"):
             if program.well_known(f"standard_metadata.{name}") is None:
                 self.problems.append(f"no field standard_metadata.{name} (not v1model)")
+        tables = [table for pipeline in self.document["pipelines"] for table in pipeline["tables"]]
+        if all("action_ids" in table for table in tables):
+            return
+        # p4c-bm compiled for other targets of BMv2 too.
+        calls = (call for action in program.actions.values() for call in action.primitives)
+        targets = [call.args[0] for call in calls if call.args]
+        written = {f"{each.header}.{each.field}" for each in targets if isinstance(each, ir.FieldRef)}
+        if written & {"standard_metadata.egress_port", "standard_metadata.egress_spec"} == {
+            "standard_metadata.egress_port"
+        }:
+            self.problems.append(
+                "a port chosen by standard_metadata.egress_port, as for BMv2's target l2_switch (v1model: egress_spec)"
+            )
 
     def _header_type(self, node: dict[str, Any]) -> ir.HeaderType:
         fixed = sum(f[1] for f in node["fields"] if f[1] != "*")

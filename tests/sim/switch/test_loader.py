@@ -112,6 +112,18 @@ def test_a_program_in_the_format_of_p4c_bm_gives_the_same_packets(name: str, tmp
     assert any(outputs[0])
 
 
+def test_a_program_for_the_target_l2_switch_is_refused(minimal: dict[str, Any], tmp_path: Path) -> None:
+    """Its port is in a field that simple_switch, and so this engine, writes itself: all packets would leave by port 0."""
+    forward = [field("standard_metadata", "egress_port"), hexstr(1)]
+    document = _as_p4c_bm(minimal)
+    for action in document["actions"]:
+        action["primitives"] = [{"op": "modify_field", "parameters": forward}]
+    refusal = _refusal(write(document, tmp_path / "p.json"))
+    assert "a port chosen by standard_metadata.egress_port" in str(refusal)
+    forward[0] = field("standard_metadata", "egress_spec")
+    load_program(write(document, tmp_path / "p.json"))
+
+
 def test_other_documents_are_refused(minimal: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     path.write_text("not json")
