@@ -35,7 +35,7 @@ def main() -> int:
             return 0
         began = time.monotonic()
         with (
-            join(start_service(1), job="warm cache", rank=0, world_size=1) as seat,
+            join(start_service(1), job="warm-cache", rank=0, world_size=1) as seat,
             seat.communicator() as alone,
         ):
             alone.allreduce(np.ones(1000, np.float32))

@@ -10,19 +10,19 @@ Failures raise `TestbedError` with the reason.
 import contextlib
 import json
 import os
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from netsum_common.names import check_name
 from topologies.children import TestbedError
 from topologies.leftovers import end_processes, runs_in
 from topologies.runs import owner_is_gone
 
 RUNNING = Path("/run/netsum")  # Names of running testbeds; empty after a start of the machine.
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
+MOST_NAME = 32  # Characters of a testbed's name.
 STATE_FILE = "testbed.json"
 CONTROLLER_SOCKET = "controller.sock"
 KEEPER_SOCKET = "keeper.sock"
@@ -81,10 +81,10 @@ def claim(name: str, folder: Path) -> Path:
 
     Remains of an abandoned testbed of the same name are cleared away.
     """
-    if not NAME.fullmatch(name):
-        raise TestbedError(
-            f"expected a testbed's name of at most 32 letters, digits, dots, dashes and underscores, not {name!r}"
-        )
+    try:
+        check_name(name, MOST_NAME)
+    except ValueError as expected:
+        raise TestbedError(f"testbed: {expected}") from None
     try:
         RUNNING.mkdir(mode=0o755, exist_ok=True)
     except OSError as error:

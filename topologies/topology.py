@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface
 
+from netsum_common.names import check_name
 from topologies.children import TestbedError
 from topologies.json_fields import FieldError
 from topologies.spanning_tree import spanning_tree
@@ -19,7 +20,7 @@ CPU_PORT = 510
 DROP_PORT = 511
 
 DEFAULT_MTU = 1500
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,7}")
+NODE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,7}")
 """Names of hosts and switches: eight characters, so that `NAME-eth509` fits the 15 of an interface."""
 
 
@@ -230,7 +231,7 @@ def _check_unique(topology: Topology) -> None:
         ),
     ]
     for place, name, ip, mac in nodes:
-        if not NAME.fullmatch(name):
+        if not NODE_NAME.fullmatch(name):
             raise FieldError(place, "expected a name of at most eight letters and digits, a letter first")
         for key, value in (("name", name), ("ip", ip), ("mac", mac)):
             if value in seen:
@@ -277,6 +278,10 @@ def _check_connected(topology: Topology) -> None:
 
 def _check_jobs(topology: Topology) -> None:
     for name, job in topology.jobs.items():
+        try:
+            check_name(name)
+        except ValueError as expected:
+            raise FieldError(f"jobs.{name}", str(expected)) from None
         for rank, host in enumerate(job.hosts):
             if host not in topology.hosts:
                 raise FieldError(f"jobs.{name}.hosts[{rank}]", f"expected the name of a host, found {host!r}")

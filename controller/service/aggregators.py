@@ -16,7 +16,7 @@ from enum import Enum
 from controller.addresses import ipv4_int, ipv4_prefix, mac_int
 from controller.service.jobs import Kind, RefusalError
 from controller.service.network import Network, SwitchSite
-from controller.service.requests import check_name, check_udp_port
+from controller.service.requests import check_new_name, check_udp_port
 from controller.service.timer import Timer
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToAggregator
@@ -76,12 +76,12 @@ class Aggregators:
 
     def register(self, offer: jobs_pb2.Offer) -> AggregatorHost:
         """Take in a host; `RefusalError` if its name or address cannot be used."""
-        check_name(offer.name, "an aggregator")
         held = self.hosts.get(offer.name)
         if held is not None and not held.attached and held.p4runtime == offer.running.p4runtime:
             held.timer.stop()
             held.attached = True
             return held
+        check_new_name(offer.name, "aggregator")
         if offer.name in self.hosts.keys() | self._network.switches.keys() | self._network.hosts.keys():
             raise RefusalError(
                 Kind.TAKEN, f"there is a switch or aggregator named {offer.name} already: choose another name"

@@ -19,7 +19,7 @@ from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
 from controller.service.queues import JobQueues
 from controller.service.records import JobRecord
-from controller.service.requests import check_name, check_quorum_request, check_weight, check_world
+from controller.service.requests import check_new_name, check_quorum_request, check_weight, check_world
 from controller.service.reservations import Reservations
 from controller.service.shares import Shares
 from controller.service.store import Store
@@ -105,7 +105,7 @@ class JobRegistry:
         `request`: of an operator, or of its first worker. Raises RefusalError: no switch could take it, or the controller has
         `MAX_JOBS`.
         """
-        check_name(request.name)
+        check_new_name(request.name, "job")
         if len(self.jobs) >= MAX_JOBS:
             raise RefusalError(
                 Kind.FULL,

@@ -20,6 +20,7 @@ from host_agent.job_api.job_request import JobRequest, read_job_request
 from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, read_slots
 from host_agent.wire.constants import MAX_CHILDREN
 from host_agent.words import plural
+from netsum_common.names import check_name
 
 
 class DisagreementError(RefusalError):
@@ -56,7 +57,7 @@ def host_for(
                 mac_int(mac)
             except ValueError as error:
                 raise RefusalError(Kind.WRONG, f"worker {request.rank} at {ip}: {error}") from None
-        return HostSite(f"host {ip}", ip, mac, "")
+        return HostSite(f"host-{ip}", ip, mac, "")
     if not network.switches:
         raise RefusalError(
             Kind.FULL,
@@ -163,12 +164,12 @@ def _check_value(name: str, value: object) -> None:
             )
 
 
-def check_name(name: str, of: str = "a job") -> None:
-    """Refuse an invalid name of a job, or of what else `of` says."""
-    if not name.strip() or len(name) > 200 or not name.isprintable():
-        raise RefusalError(
-            Kind.WRONG, f"{of} needs a name of 1 to 200 printable characters that are not all blanks"
-        )
+def check_new_name(name: str, of: str) -> None:
+    """Refuse an invalid name of a job or an aggregator that is not known yet: older state files may have others."""
+    try:
+        check_name(name)
+    except ValueError as expected:
+        raise RefusalError(Kind.WRONG, f"{of}: {expected}") from None
 
 
 def check_udp_port(port: int) -> None:

@@ -28,6 +28,7 @@ from controller.service.workers import WorkerSeats
 from host_agent.job_api import DEFAULT_CONTROLLER, jobs_pb2_grpc
 from netsum_common.channel import PLAINTEXT, TlsFiles, check_target
 from netsum_common.loopback import is_loopback
+from netsum_common.names import check_name
 
 if TYPE_CHECKING:
     from controller.service.web import HttpServer
@@ -108,6 +109,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         if http is not None:
             stack.callback(http.close)
         store = stack.enter_context(Store(options.state))
+        _check_names(options.network, store)
         registry = JobRegistry(options.network, store, files, options.registry, options.tls)
         scheduler = Scheduler(registry)
         sessions = Sessions(scheduler, options.election_id)
@@ -128,6 +130,16 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         stack.push_async_callback(_cancelled, links)
         stack.callback(scheduler.close)
         yield RunningService(registry, scheduler, workers, addresses, http.url if http else "", links)
+
+
+def _check_names(network: Network, store: Store) -> None:
+    """Refuse invalid names of switches and hosts, but for those that an older state file has."""
+    for name in (*network.switches, *network.hosts):
+        try:
+            check_name(name)
+        except ValueError as expected:
+            if name not in store.places():
+                raise ConfigError(f"switch or host: {expected}") from None
 
 
 async def serve(options: ServiceOptions, announce: Callable[[dict[str, Any]], None]) -> None:

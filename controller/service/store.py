@@ -100,6 +100,12 @@ class Store(Closing):
             found = self._database.execute(query, (name,)).fetchone()
         return (int(found[0]), int(found[1])) if found else (0, 0)
 
+    def places(self) -> set[str]:
+        """Return the names of all switches, and of the hosts of workers."""
+        with self._explained():
+            found = self._rows("SELECT name FROM switch UNION SELECT host FROM worker")
+        return {row["name"] for row in found}
+
     def mark_switch(self, name: str, mark: int) -> None:
         """Remember the mark that a switch's program was given."""
         with self._transaction():

@@ -40,7 +40,7 @@ def join(
     controller : str, optional
         "HOST:PORT" or "unix:PATH" of the controller service; None takes ``NETSUM_CONTROLLER``.
     job : str
-        Name of the job; the same for all its workers, and for no other job.
+        Name of the job; the same for all its workers, and for no other job: letters, digits, dots, dashes and underscores.
     rank, world_size : int, optional
         Which worker this is, of how many. None: it is added to a running job, which has it from the next `Seat.resize` on.
     slots : int, BandwidthDelay or Share, optional

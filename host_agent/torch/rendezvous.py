@@ -19,6 +19,7 @@ import torch.distributed as dist
 from host_agent import joining
 from host_agent.joining import CONTROLLER_VARIABLE, JoinError, Seat, service_in_use, start_service
 from host_agent.words import plural
+from netsum_common.names import as_name
 
 _KEY: Final = "job"
 _EXCHANGE_S: Final = 10.0
@@ -111,7 +112,7 @@ def _wait_for_readers(store: dist.Store, rank: int, there: Iterable[int]) -> Non
 def _invitation(places: int, group: str) -> dict[str, str]:
     named = os.environ.get(CONTROLLER_VARIABLE)
     service = named or service_in_use() or start_service(places)
-    job = f"torch {group} {secrets.token_hex(4)}"
+    job = f"torch-{as_name(group)}-{secrets.token_hex(4)}"
     return {"service": service, "job": job, "machine": "" if named else _machine()}
 
 

@@ -14,6 +14,7 @@ from netsum.cli.options import (
     Rounding,
     SlotsOption,
     Sparse,
+    check_new_name,
 )
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
@@ -118,7 +119,8 @@ def allreduce(
         ),
     ] = None,
     job: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the job. With --rank: required.")
+        str | None,
+        typer.Option(metavar="NAME", callback=check_new_name, help="Name of the job. With --rank: required."),
     ] = None,
     rank: Annotated[
         int | None, typer.Option(min=0, help="Be this one rank; the others run elsewhere.")

@@ -30,12 +30,16 @@ _CONNECTION = {
 
 
 def as_operator(
-    command: Callable[Concatenate["OperatorClient", Parameters], None], *, changes: bool = False
+    command: Callable[Concatenate["OperatorClient", Parameters], None],
+    *,
+    changes: bool = False,
+    check: Callable[..., None] = lambda **_: None,
 ) -> Callable[Parameters, None]:
     """Make a command whose options name a controller, and which is called with a client of that.
 
-    `changes`: whether it changes something there, so that a controller that nobody named must be the only one. What connecting
-    raises (CommandError, TestbedError, ControllerError, NetsumError) is reported by `netsum.cli.errors`.
+    `changes`: whether it changes something there, so that a controller that nobody named must be the only one. `check`:
+    refuses wrong options before a controller is chosen. `netsum.cli.errors` reports the errors of connecting (CommandError,
+    TestbedError, ControllerError, NetsumError).
     """
     own = list(inspect.signature(command).parameters.values())[1:]
     added = [
@@ -49,6 +53,7 @@ def as_operator(
         from netsum_common.channel import TlsFiles
 
         controller, testbed, *files = (options.pop(name) for name in _CONNECTION)
+        check(**options)
         choice = choose_controller(controller, testbed)  # type: ignore[arg-type]  # as the options' types say
         announce(choice, changes=changes)
         with OperatorClient(choice.address, tls=TlsFiles(*files)) as client:  # type: ignore[arg-type]
@@ -60,8 +65,5 @@ def as_operator(
     return connected
 
 
-def as_changing_operator(
-    command: Callable[Concatenate["OperatorClient", Parameters], None],
-) -> Callable[Parameters, None]:
-    """Make a command that changes something at its controller; see `as_operator`."""
-    return as_operator(command, changes=True)
+as_changing_operator = functools.partial(as_operator, changes=True)
+"""Make a command that changes something at its controller; see `as_operator`."""

@@ -1,5 +1,6 @@
 """`netsum job`: the jobs of a controller."""
 
+import functools
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -11,9 +12,11 @@ from netsum.cli.options import (
     IfFullOption,
     JoinTokenOption,
     SlotsOption,
+    check_new_name,
 )
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
+from netsum.command_errors import UsageError
 
 if TYPE_CHECKING:
     from controller.service.client import OperatorClient
@@ -22,7 +25,20 @@ if TYPE_CHECKING:
 job_app = Commands()
 
 JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job.", autocompletion=completions.jobs)]
-NewJobName = Annotated[str, typer.Argument(metavar="NAME", help="What to call the job.")]
+NewJobName = Annotated[
+    str, typer.Argument(metavar="NAME", callback=check_new_name, help="What to call the job.")
+]
+
+
+def _check_quorum(world_size: int, quorum: int, **_: object) -> None:
+    """Refuse a quorum of more workers than the job has."""
+    from controller.errors import JobRefusedError
+    from controller.jobs import LEAST_QUORUM_SLOTS, check_quorum
+
+    try:
+        check_quorum(quorum, world_size, LEAST_QUORUM_SLOTS)
+    except JobRefusedError as refusal:
+        raise UsageError(f"--quorum: {refusal}") from None
 
 
 @job_app.callback()
@@ -49,7 +65,7 @@ def job_group() -> None:
         ok="the job is there, or queued",
     ),
 )
-@as_changing_operator
+@functools.partial(as_operator, changes=True, check=_check_quorum)
 def create(
     client: "OperatorClient",
     name: NewJobName,

@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 import typer
 
 from netsum.cli.completions import testbeds
+from netsum.command_errors import UsageError
 from netsum_common.logs import VARIABLE
+from netsum_common.names import check_name
 
 SwitchKind = Literal["embedded", "xdp", "bmv2"]  # Which switch runs the P4 program.
 # Which switch runs the P4 program of `netsum run`, on loopback or in Mininet.
@@ -72,6 +74,14 @@ def _check_slots(slots: str | None) -> str | None:
 
     parse_slots(slots)
     return slots
+
+
+def check_new_name(name: str | None) -> str | None:
+    """Refuse an invalid name of a new job while the arguments are read."""
+    try:
+        return name if name is None else check_name(name)
+    except ValueError as expected:
+        raise UsageError(f"job: {expected}") from None
 
 
 SlotsOption = Annotated[

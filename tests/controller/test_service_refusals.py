@@ -1,9 +1,11 @@
 """Refusals of a service, and the error when no service answers."""
 
+import contextlib
 import dataclasses
 import gc
 import logging
 import random
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -79,9 +81,27 @@ def test_a_job_that_cannot_be_saved_takes_neither_slots_nor_the_name(
     assert bench.operator.create_job("job", 2, slots=64, if_full=if_full).name == "job"
 
 
-def test_a_name_of_blanks_is_refused(bench: Bench) -> None:
-    with pytest.raises(ServiceError, match="a job needs a name of 1 to 200 printable characters"):
-        bench.operator.create_job("   ", 2)
+def test_a_new_name_that_is_no_word_of_a_shell_is_refused(bench: Bench) -> None:
+    for name in ("", "   ", "my job", "a;reboot", "$(reboot)", "-x", "../up", "é", 101 * "a"):
+        with pytest.raises(ServiceError, match="job: expected a name of 1 to 100 letters, digits, dots"):
+            bench.operator.create_job(name, 2)
+    with pytest.raises(JoinError, match="job: expected a name of 1 to 100 letters, digits, dots"):
+        bench.join_all("my job", 1)
+
+
+def test_a_job_of_an_older_state_file_keeps_its_name(bench: Bench, tmp_path: Path) -> None:
+    bench.operator.create_job("old", 1)
+    bench.stop()
+    (file,) = tmp_path.rglob("state.sqlite3")
+    with contextlib.closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE job SET name = 'my job; $x'")
+    bench.serve().ready()
+    (seat,) = bench.join_all("my job; $x", 1)
+    assert bench.operator.job("my job; $x").world_size == 1
+    bench.operator.restart_job("my job; $x")
+    bench.operator.delete_job("my job; $x")
+    seat.close()
+    assert bench.operator.jobs() == []
 
 
 def test_the_number_of_jobs_has_a_bound(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from controller.errors import JobRefusedError, StoreError
+from controller.errors import ConfigError, JobRefusedError, StoreError
 from controller.jobs import Job, Reservation
 from controller.ledger import JobLedger
 from controller.service.events import EVENTS_KEPT, EventLog, Transition
+from controller.service.network import Network, SwitchSite
 from controller.service.records import JobRecord, WorkerRecord
+from controller.service.serve import _check_names
 from controller.service.store import SCHEMA_VERSION, Store
 from host_agent.job_api.slot_request import BandwidthDelay, Share
 
@@ -67,6 +69,16 @@ def test_what_is_kept_comes_back_as_it_was(tmp_path: Path, slots: object) -> Non
         assert store.switch("s2") == (0xFFFF_FFFF, 0)
         assert store.switch("s4") == (0, 0)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_names_of_switches_and_hosts_follow_the_rule_unless_the_file_has_them(tmp_path: Path) -> None:
+    switch = SwitchSite("rack 1", "127.0.0.1:9559", 1, "10.0.0.254", "02:00:00:00:00:fe", {})
+    network = Network({"rack 1": switch}, {})
+    with Store(tmp_path / "state") as store:
+        with pytest.raises(ConfigError, match="switch or host: expected a name of 1 to 100 .* not 'rack 1'"):
+            _check_names(network, store)
+        store.mark_switch("rack 1", 7)
+        _check_names(network, store)
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

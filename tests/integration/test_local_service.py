@@ -93,7 +93,7 @@ def test_it_is_joined_whatever_certificates_the_environment_names(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("NETSUM_TLS_CA", str(tmp_path / "of-another-controller.pem"))
-    with join(start_service(1), job="in clear", rank=0, world_size=1) as seat:
+    with join(start_service(1), job="in-clear", rank=0, world_size=1) as seat:
         assert seat.admission.num_workers == 1
 
 

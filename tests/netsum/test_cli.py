@@ -41,6 +41,8 @@ def netsum(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
             "job create x --world-size two",
             "--world-size: expected a whole number between 1 and 4,096, not 'two'",
         ),
+        ("job create a;b --world-size 2", "job: expected a name of 1 to 100 letters, digits, dots, dashes"),
+        ("job create x --world-size 2 --quorum 3", "--quorum: a quorum is 1 to 2, the job's workers, not 3"),
         ("run digits --workers 0", "--workers: expected a whole number between 1 and 32, not '0'"),
         ("run digits --workers 33", "--workers: expected a whole number between 1 and 32, not '33'"),
         ("run digits --lanes 65", "--lanes: expected 64 or 256, not '65'"),
@@ -105,11 +107,18 @@ def test_the_command_has_every_option_of_the_switch_s_process_with_its_range() -
         assert within in (None, (parameter.least, parameter.most)), each.name
 
 
-@pytest.mark.parametrize("words", ["job create x --world-size 2 --slots 3", "allreduce --slots 3"])
-def test_an_argument_is_checked_before_a_testbed_is_looked_up(words: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("job create x --world-size 2 --slots 3", "slots: expected a power of two"),
+        ("job create x --quorum 9 --world-size 2", "--quorum: a quorum is 1 to 2"),
+        ("allreduce --slots 3", "slots: expected a power of two"),
+    ],
+)
+def test_an_argument_is_checked_before_a_testbed_is_looked_up(words: str, complaint: str) -> None:
     done = netsum(*words.split(), NETSUM_TESTBED="nonesuch")
     assert done.returncode == 2, done.stderr
-    assert "slots: expected a power of two" in done.stderr
+    assert complaint in done.stderr
 
 
 @pytest.mark.parametrize(
