@@ -82,6 +82,7 @@ def _port(port: "PortView", own: dict[str, Any], kernel: dict[str, Any]) -> dict
     if own:
         found["up"] = own.get("up")
         found["mode"] = own.get("mode")
+        found["mode_reason"] = own.get("mode_reason", "")
         found |= {
             "rx_packets": own["received"],
             "rx_bytes": own["received_bytes"],
@@ -96,7 +97,9 @@ def _port(port: "PortView", own: dict[str, Any], kernel: dict[str, Any]) -> dict
         }
     return {
         **found,
-        "counts": {name: count for name, count in own.items() if name not in ("name", "up", "mode")},
+        "counts": {
+            name: count for name, count in own.items() if name not in ("name", "up", "mode", "mode_reason")
+        },
     }
 
 

@@ -369,7 +369,7 @@ def ports(
     """
     from controller.service.client import OperatorClient
     from netsum.cli.ports import ports_of, switch_of_testbed
-    from netsum.terminal import Rows, print_json
+    from netsum.terminal import Rows, echo, print_json
     from netsum_common.channel import TlsFiles
 
     choice = choose_controller(controller, testbed, alone=True)
@@ -392,6 +392,9 @@ def ports(
             counts = (port.get(f"{way}_{what}") for what in ("packets", "bytes", "dropped"))
             rows.add(*first, way, *("" if count is None else f"{count:,}" for count in counts))
     rows.print()
+    for port in found:
+        if port.get("mode_reason"):
+            echo(f"port {port['number']}: {port['mode_reason']}")
 
 
 @switch_app.command(

@@ -110,6 +110,7 @@ def xdp() -> Finding:
     """Check whether programs for XDP can be loaded, and unload them at once."""
     from sim.switch.bpf import syscall
     from sim.switch.bpf.btf import lock_btf
+    from sim.switch.bpf.ports import NATIVE_MTU
     from sim.switch.bpf.stubs import instruction
 
     needed_for = "switches in the kernel (`--engine xdp`, `--switch xdp`)"
@@ -122,13 +123,22 @@ def xdp() -> Finding:
         return Finding("XDP", "BPF without version 4", needed_for, "a kernel of 6.6 or newer")
     except syscall.BpfError as error:
         return Finding("XDP", str(error), needed_for, "root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
-    found = []
+    found, long = [], []
     for folder in sorted(Path("/sys/class/net").iterdir()):
         driver = folder / "device" / "driver"
         queues = len(list((folder / "queues").glob("rx-*")))
         name = driver.resolve().name if driver.exists() else "virtual"
         found.append(f"{folder.name} ({name}, {queues} receive queue{'s' * (queues != 1)})")
-    return Finding("XDP", f"programs can be loaded; interfaces: {', '.join(found)}")
+        mtu = int((folder / "mtu").read_text(encoding="ascii"))
+        if folder.name != "lo" and mtu > NATIVE_MTU:
+            long.append(f"{folder.name} ({mtu:,})")
+    said = f"programs can be loaded; interfaces: {', '.join(found)}"
+    if long:
+        said += (
+            f"; with the MTU of {', '.join(long)}, above {NATIVE_MTU:,}, a driver may refuse programs, which then run "
+            "behind it (generic, slower)"
+        )
+    return Finding("XDP", said)
 
 
 def namespaces() -> Finding:

@@ -261,12 +261,19 @@ def _serve_status(
 
     def report() -> dict[str, Any]:
         counts = ports.statistics()
-        modes = ports.modes if isinstance(ports, XdpPorts) else {}
+        modes, reasons = (ports.modes, ports.reasons) if isinstance(ports, XdpPorts) else ({}, {})
         return {
             "device_id": options.device_id,
             "p4runtime": server.address,
             "ports": {
-                n: {"name": names[n], "up": ports.is_up(n), "mode": modes.get(n), **counts[n]} for n in names
+                n: {
+                    "name": names[n],
+                    "up": ports.is_up(n),
+                    "mode": modes.get(n),
+                    "mode_reason": reasons.get(n, ""),
+                    **counts[n],
+                }
+                for n in names
             },
             "unforwarded": chassis.unforwarded,
             "program": chassis.program_statistics(),

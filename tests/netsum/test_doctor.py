@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,6 +46,20 @@ def test_every_check_runs_here_and_says_something() -> None:
         assert check["subject"]
         assert check["found"]
         assert check["well"] == (not check["remedy"]) == (not check["needed_for"])
+
+
+@pytest.mark.root
+def test_an_interface_whose_mtu_may_be_too_large_for_xdp_is_named() -> None:
+    name = f"long{os.getpid() % 1_000_000}"
+    subprocess.run(["ip", "link", "add", name, "mtu", "9000", "type", "veth"], check=True)
+    try:
+        found = kernel.xdp().found
+    finally:
+        subprocess.run(["ip", "link", "del", name], check=True)
+    if "programs can be loaded" not in found:
+        pytest.skip(found)
+    assert f"{name} (9,000)" in found
+    assert "a driver may refuse programs, which then run behind it (generic, slower)" in found
 
 
 @pytest.mark.parametrize(

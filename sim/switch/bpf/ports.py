@@ -32,6 +32,9 @@ from sim.switch.ports.frames import STATISTICS
 from sim.switch.ports.interfaces import interface_is_up
 from sim.switch.ports.pcap import Capture
 
+NATIVE_MTU = os.sysconf("SC_PAGE_SIZE") - 590
+"""Largest MTU of a veth whose peer takes XDP in the driver: a page less headroom, `skb_shared_info` and Ethernet's header."""
+
 _LOOK_S, _CAPTURE_S = 0.5, 0.02
 _LOG = logging.getLogger(__name__)
 
@@ -65,6 +68,7 @@ class XdpPorts(Closing):
         self._indices: dict[int, int] = {}
         # For each attached port, ``native`` (in the driver) or ``generic`` (behind it, slower).
         self.modes: dict[int, str] = {}
+        self.reasons: dict[int, str] = {}  # Of each port in generic mode, why it is.
         self._switch: XdpSwitch | None = None
         for number, name in self.names.items():
             if _index(name) == 0:
@@ -107,9 +111,10 @@ class XdpPorts(Closing):
             self._links[number] = syscall.pinned_object(path)
             with contextlib.suppress(syscall.BpfError):  # The interface may have gone.
                 syscall.update_link(self._links[number], program)
-                self.modes[number] = held_mode
+                self._note_mode(number, held_mode)
                 return
             self._detach(number)
+        refusal: syscall.BpfError | None = None
         for mode, name in ((syscall.NATIVE_MODE, "native"), (syscall.GENERIC_MODE, "generic")):
             try:
                 self._links[number] = syscall.attach_xdp(program, index, mode)
@@ -123,11 +128,24 @@ class XdpPorts(Closing):
                     raise PortUnavailableError(
                         f"switch port {number} cannot use interface {self.names[number]}: {error}"
                     ) from None
+                refusal = error
                 continue
-            self.modes[number] = name
+            self._note_mode(number, name, refusal)
             if self.pins is not None:
                 self.pins.pin_link(self._links[number], number, index, name)
             return
+
+    def _note_mode(self, number: int, mode: str, refusal: syscall.BpfError | None = None) -> None:
+        self.modes[number] = mode
+        self.reasons.pop(number, None)
+        if mode == "generic":
+            sentence = f"the program runs behind the driver of {self.names[number]} (generic, slower)"
+            if refusal is not None:
+                sentence += f", which refuses it: {os.strerror(refusal.errno or 0)}"
+            if refusal is not None and refusal.errno == errno.ERANGE:
+                sentence += f"; give both ends of a veth an MTU of at most {NATIVE_MTU:,} bytes"
+            self.reasons[number] = sentence
+            _LOG.warning("switch port %d: %s", number, sentence)
 
     def _detach(self, number: int) -> None:
         os.close(self._links.pop(number))
@@ -135,6 +153,7 @@ class XdpPorts(Closing):
             if port == number:
                 path.unlink()
         self.modes.pop(number, None)
+        self.reasons.pop(number, None)
 
     def mend(self, *, anew: bool = False) -> None:
         """Notice interfaces that have gone, and attach to those that are back, or to all."""

@@ -22,6 +22,7 @@ from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, BenchJob, contribution
 from netsum.programs import compiled_program
 from sim.switch.bpf import syscall
 from sim.switch.bpf.pins import Pins
+from sim.switch.bpf.ports import NATIVE_MTU
 from tests.dataplane.dataplane import xdp
 from tests.sim.ports.cables import DEADLINE_S, Cables, end_of, send_all
 from tests.sim.ports.conftest import Start
@@ -140,9 +141,23 @@ def test_an_interface_whose_driver_refuses_has_the_program_behind_the_driver(
             "link", "set", end, "mtu", "9000"
         )  # more than a page, which XDP in the driver of veth does not take
     switch = start(*ENGINE, "--status", tmp_path / "s.status", *ECHO)
-    modes = [port["mode"] for port in switch.status(tmp_path / "s.status")["ports"].values()]
-    assert modes == ["generic", "native"]
+    ports = switch.status(tmp_path / "s.status")["ports"].values()
+    assert [port["mode"] for port in ports] == ["generic", "native"]
+    reason = "the program runs behind the driver of s1 (generic, slower), which refuses it: Numerical result out of range"
+    reason += f"; give both ends of a veth an MTU of at most {NATIVE_MTU:,} bytes"
+    assert [port["mode_reason"] for port in ports] == [reason, ""]
     exchange("h1", 4)
+    assert f"switch port 1: {reason}" in switch.stop()[2]
+
+
+@pytest.mark.parametrize(("mtu", "mode"), [(NATIVE_MTU, "native"), (NATIVE_MTU + 1, "generic")])
+def test_the_largest_mtu_with_which_the_driver_of_a_veth_takes_a_program(
+    cables: Cables, start: Start, tmp_path: Path, mtu: int, mode: str
+) -> None:
+    cables.ip("link", "set", "h1", "mtu", str(mtu))
+    switch = start(*ENGINE, "--status", tmp_path / "s.status", *ECHO)
+    ports = switch.status(tmp_path / "s.status")["ports"].values()
+    assert [port["mode"] for port in ports] == [mode, "native"]
 
 
 def refusal(*arguments: object, before: Sequence[str] = ()) -> str:
