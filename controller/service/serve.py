@@ -102,6 +102,11 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
     for site in options.network.switches.values():
         if site.tls:
             site.tls.channel_credentials()  # Now rather than in the background.
+    least = options.registry.least_slots
+    if not 0 < least <= files.slots or least & (least - 1):
+        raise ConfigError(
+            f"the fewest slots of a job must be a power of two, at most the {files.slots} of the program, not {least}"
+        )
     _check_addresses(options)  # Before the state's file is made.
     logging.getLogger("grpc._cython.cygrpc").addFilter(_without_traceback)
     async with contextlib.AsyncExitStack() as stack:

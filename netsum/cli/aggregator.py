@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.options import Engine, LogFormatOption
+from netsum.cli.options import Engine, LogFormatOption, check_new_name
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 
@@ -33,7 +33,10 @@ def serve(
         str | None, typer.Option(metavar="ADDRESS", help="Where workers send to. Default: this host's.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The host's name. Default: aggregator-ADDRESS.")
+        str | None,
+        typer.Option(
+            metavar="NAME", callback=check_new_name, help="The host's name. Default: aggregator-ADDRESS."
+        ),
     ] = None,
     udp_port: Annotated[
         int, typer.Option(min=0, max=65535, help="UDP port for contributions; 0: any.")

@@ -107,7 +107,7 @@ def _usage_sentence(fault: Any, context: Any) -> str:
     message = str(fault.message or "").rstrip(".")
     kind = type(fault).__name__
     if kind in ("NoSuchOption", "NoSuchOptionError"):
-        nearest = f"; did you mean {' or '.join(fault.possibilities)}?" if fault.possibilities else ""
+        nearest = f"; did you mean {one_of(fault.possibilities)}?" if fault.possibilities else ""
         return f"there is no option {fault.option_name}{nearest}"
     if kind in ("MissingParameter", "BadParameter") and getattr(fault, "param", None) is not None:
         parameter = parameters_of(context.command.callback)[fault.param.name]
@@ -122,7 +122,7 @@ def _usage_sentence(fault: Any, context: Any) -> str:
     if message.startswith("Missing command"):
         return f"expected a command: {one_of(context.command.commands)}"
     if found := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
-        return f"nothing was expected after the other arguments, found {found[1]!r}"
+        return f"unexpected argument {found[1]!r}"
     return message[:1].lower() + message[1:]
 
 

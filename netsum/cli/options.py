@@ -76,12 +76,13 @@ def _check_slots(slots: str | None) -> str | None:
     return slots
 
 
-def check_new_name(name: str | None) -> str | None:
-    """Refuse an invalid name of a new job while the arguments are read."""
+def check_new_name(param: typer.CallbackParam, name: str | None) -> str | None:
+    """Refuse an invalid name of what is new, such as a job, while the arguments are read."""
     try:
         return name if name is None else check_name(name)
     except ValueError as expected:
-        raise UsageError(f"job: {expected}") from None
+        written = param.opts[-1] if param.opts[-1].startswith("--") else param.opts[-1].upper()
+        raise UsageError(f"{written}: {expected}") from None
 
 
 SlotsOption = Annotated[

@@ -17,7 +17,7 @@ from typer.models import ArgumentInfo
 
 from netsum.command_errors import UsageError
 
-_LARGEST_INTEGER = (1 << 63) - 1  # Of an option that declares no limit.
+_LARGEST = {int: (1 << 63) - 1, float: 10**15}  # Of an option that declares no limit.
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,13 @@ class Parameter:
 
     def check(self, value: object) -> None:
         """Refuse a number that is not finite or too large, which some versions of Typer take; UsageError with a sentence."""
-        limit = _LARGEST_INTEGER if self.most is None else self.most
         for each in value if isinstance(value, list | tuple) else (value,):
             if isinstance(each, float) and not math.isfinite(each):
                 raise UsageError(f"{self.written}: expected {self.expected}, not {str(each)!r}")
-            if isinstance(each, int) and abs(each) > limit:
-                raise UsageError(f"{self.written}: expected a whole number of at most {limit:,}, not {each}")
+            if self.kind in _LARGEST and self.most is None and isinstance(each, int | float):
+                limit = _LARGEST[self.kind]
+                if abs(each) > limit:
+                    raise UsageError(f"{self.written}: expected a number of at most {limit:,}, not {each}")
 
 
 def parameters_of(function: Callable[..., Any]) -> dict[str, Parameter]:
@@ -119,6 +120,15 @@ class _Described:
 
 class Command(_Described, TyperCommand):
     """A command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; a fault there has the command's context, by which its error names the help."""
+        try:
+            return super().parse_args(ctx, args)  # type: ignore[no-any-return]
+        except Exception as fault:
+            if getattr(fault, "ctx", ctx) is None:
+                fault.ctx = ctx  # type: ignore[attr-defined]
+            raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the command's arguments for the line of usage: `NAME`, `[NAME]`, `COMMAND...`."""

@@ -14,7 +14,7 @@ import typer
 from netsum.cli.options import AsJson
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
-from netsum.command_errors import CommandError, kept_when_interrupted
+from netsum.command_errors import CommandError, UsageError, kept_when_interrupted
 
 if TYPE_CHECKING:
     from sim.experiments.experiment import Experiment
@@ -263,7 +263,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
     key, separator, value = text.partition("=")
     if not separator:
-        raise CommandError(f"--set: expected KEY=VALUE, found {text!r}")
+        raise UsageError(f"--set: expected KEY=VALUE, found {text!r}")
     try:
         return key.strip(), read_toml(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

@@ -162,6 +162,7 @@ def switch_serve(
         typer.Option(
             metavar="FOLDER",
             help="With XDP: the switch stays in this folder of a BPF filesystem, and the next process takes it over.",
+            rich_help_panel=_PORTS,
         ),
     ] = None,
     pcap: Annotated[

@@ -82,7 +82,8 @@ def _read_settings(folder: Path) -> tuple[Experiment, dict[str, Any]]:
         text = (folder / "experiment.toml").read_text(encoding="utf-8")
         chosen = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise StoreError(f"{folder} holds no experiment's results: {error}") from None
+        said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+        raise StoreError(f"{folder} holds no experiment's results: {said}") from None
     if isinstance(chosen, dict):
         chosen = {"stamp": "", "points": "points", **chosen}
     expected = {"name": str, "overrides": dict, "stamp": str, "points": str}
