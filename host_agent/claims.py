@@ -32,3 +32,9 @@ def claim(admission: Admission) -> None:
                 "communicator for all collectives, or get a new admission by Seat.start_again or a restart of the job"
             )
         _used.add(admission)
+
+
+def unclaim(admission: Admission) -> None:
+    """Note that the communicator that claimed an admission was not made."""
+    with _lock:
+        _used.discard(admission)

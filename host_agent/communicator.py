@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy.typing as npt
 
 from host_agent.activity import Activity, activity_of
-from host_agent.claims import claim
+from host_agent.claims import claim, unclaim
 from host_agent.codecs import bitmap
 from host_agent.codecs.accumulator import Accumulator
 from host_agent.codecs.packed import Bits
@@ -35,7 +35,8 @@ from host_agent.collectives.shards import refuse_quorum
 from host_agent.collectives.sparse import Sparse
 from host_agent.compilation_news import news
 from host_agent.control import Control
-from host_agent.errors import MisuseError, UsedAdmissionError
+from host_agent.errors import MisuseError
+from host_agent.forks import OfOneProcess
 from host_agent.lifecycle import Lifecycle
 from host_agent.progress import Progress
 from host_agent.protocol.core import WorkerCore
@@ -44,7 +45,7 @@ from host_agent.statistics import Statistics
 from host_agent.transport import shared_memory
 from host_agent.transport.link import Link
 from host_agent.transport.shared_memory import link_to
-from host_agent.transport.udp import UdpLink
+from host_agent.transport.udp import Bind, UdpLink
 from host_agent.wire import Admission
 from netsum_common.closing import Closing
 
@@ -63,7 +64,7 @@ class ArrayCompression(Protocol):
         """Return the reduced array, the same at all workers."""
 
 
-class Communicator(Closing):
+class Communicator(Closing, OfOneProcess):
     """One worker's membership in one epoch of a job.
 
     All workers of the job must call the same collectives in the same order, with the same operation, data type and
@@ -78,12 +79,15 @@ class Communicator(Closing):
     the caller does. Several can be under way; they are done in the order of the calls. Until one is done, its input may
     not be changed nor its output used. It cannot be cancelled, as the other workers count on it.
 
+    A child that this process forks cannot use it.
+
     Parameters
     ----------
     admission : Admission
         From the controller. Each serves one communicator, once.
-    bind : (str, int)
-        Local IPv4 address and UDP port, as admitted; ("", 0) lets the system choose both.
+    bind : (str, int) or socket.socket
+        Local IPv4 address and UDP port, as admitted; ("", 0) lets the system choose both. Or a UDP socket that is bound there,
+        which is closed with the communicator.
     timeout_s : float
         A collective fails if none of its chunks completes for that long.
 
@@ -101,16 +105,16 @@ class Communicator(Closing):
     """
 
     def __init__(
-        self, admission: Admission, *, bind: tuple[str, int] = ("", 0), timeout_s: float = 30.0
+        self, admission: Admission, *, bind: Bind = ("", 0), timeout_s: float = 30.0
     ) -> None:
         if not 0.001 <= timeout_s <= 1e6:
             raise MisuseError(f"timeout_s must be between 0.001 and 1,000,000 seconds, got {timeout_s}")
         core = WorkerCore(admission, int(timeout_s * 1e9))
-        self._link = link_to(core, bind)
+        claim(admission)  # First, as a second link would take what comes for the one in use.
         try:
-            claim(admission)
-        except UsedAdmissionError:
-            self._link.close()
+            self._link = link_to(core, bind)
+        except MisuseError:
+            unclaim(admission)
             raise
         # Compiles or loads machine code now rather than while the others wait for the first collective.
         _load(core, self._link)
@@ -118,6 +122,7 @@ class Communicator(Closing):
         self.control = Control(self._progress, admission)  # For the seat and for process groups.
         self._order = threading.Lock()  # held while a collective gets its place in the order
         self._sequence = 0
+        super().__init__()
 
     @property
     def admission(self) -> Admission:
@@ -517,6 +522,11 @@ class Communicator(Closing):
     def close(self) -> None:
         """Close the socket. Collectives that are not done fail with `ClosedCommunicatorError`."""
         self._progress.close()
+
+    def forget(self) -> None:
+        """Release, in a forked child, the parent's thread and locks; the link refuses further collectives."""
+        self._order = threading.Lock()
+        self._progress.forget()
 
     def _run(self, request: Request[T], label: str) -> T:
         """Submit a request, and return its result."""

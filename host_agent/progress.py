@@ -177,6 +177,12 @@ class Progress:
             self._link.close()
         _resolve(outcomes)
 
+    def forget(self) -> None:
+        """Release, in a forked child, the parent's thread and locks."""
+        self._changed, self._driving = threading.Condition(), threading.Lock()
+        self._thread, self._claimant = None, 0
+        atexit.unregister(self.close)
+
     def _run(self) -> None:
         self._link.driver = threading.get_native_id()
         while True:

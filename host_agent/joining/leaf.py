@@ -60,6 +60,7 @@ class LeafKeeper:
         self._on_failure = on_failure
         self._thread: threading.Thread | None = None
         self._connection: socket.socket | None = None
+        self._listener: socket.socket | None = None
         self._closing, self._closed = socket.socketpair()
 
     def keep(self, name: str, ip: str) -> None:
@@ -81,7 +82,7 @@ class LeafKeeper:
 
     def forget(self) -> None:
         """Close, in a forked child, what is the parent's."""
-        for held in (self._connection, self._closing, self._closed):
+        for held in (self._connection, self._listener, self._closing, self._closed):
             if held is not None:
                 held.close()
 
@@ -112,14 +113,14 @@ class LeafKeeper:
         Raises OSError: neither is possible.
         """
         started = False
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as self._listener:
             try:
-                listener.bind(address)
+                self._listener.bind(address)
             except OSError:
                 pass  # Another rank was first; or another user's process, which the connection shows.
             else:
-                listener.listen(_BACKLOG)
-                self._start(listener, name, ip)
+                self._listener.listen(_BACKLOG)
+                self._start(self._listener, name, ip)
                 started = True
         connection.settimeout(_CONNECT_S)
         connection.connect(address)

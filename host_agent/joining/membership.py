@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from host_agent.forks import INHERITED
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
 from host_agent.job_api.tickets import admission_of
@@ -51,7 +52,8 @@ class Membership:
         self._starts = starts
         self._state = MembershipState.JOINING
         self._lease = ""
-        self._held: socket.socket | None = None
+        # Bound from the first place on, as forked children may hold the port of a socket that was closed in between.
+        self._port: socket.socket | None = None
         self._waiting_for = ""
         self._missing: list[int] = []
         self._failure: JoinError | None = None
@@ -102,9 +104,16 @@ class Membership:
     def start(self) -> FromWorker | None:
         """Request slots from now on; return the message to send if the worker already has its seat."""
         with self._changed:
-            waited = not self._starts and self._held is not None
+            waited = not self._starts and self._port is not None
             self._starts = True
             return self._receiver() if waited else None
+
+    def port(self) -> socket.socket:
+        """Return a socket bound to `bind`, for the caller to close; `JoinError` if this worker has no seat."""
+        with self._changed:
+            if self._port is None:
+                raise self._failure or JoinError(f"there is no seat in job {self._request.job} yet")
+            return self._port.dup()
 
     def joined(self, controller: str, timeout_s: float) -> None:
         """Wait until the worker is admitted; `JoinError` if it is refused, or was not admitted in time."""
@@ -144,6 +153,11 @@ class Membership:
             self._failure = self._failure or JoinError(f"the seat in job {self._request.job} was given up")
             self._changed.notify_all()
         self._release()
+
+    def forget(self) -> None:
+        """Give the seat up in a forked child, for which it is not."""
+        self._changed, self._failure = threading.Condition(), JoinError(INHERITED)
+        self.close()
 
     # For the stream
 
@@ -231,11 +245,11 @@ class Membership:
 
     def _take_place(self, place: jobs_pb2.Place) -> FromWorker | None:
         self._release()
-        held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        port = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            held.bind((place.ip, 0))
+            port.bind((place.ip, 0))
         except OSError as error:
-            held.close()
+            port.close()
             self._fail(
                 JoinError(
                     f"the controller identified this machine as host {place.host}, but its address {place.ip} "
@@ -246,11 +260,11 @@ class Membership:
         with self._changed:
             self._on(MembershipEvent.PLACE)
             if self._state is not MembershipState.SEATED:
-                held.close()
+                port.close()
                 return None
-            self._held = held
+            self._port = port
             self._lease, self.host = place.lease, place.host
-            self.bind = held.getsockname()
+            self.bind = port.getsockname()
             return self._receiver() if self._starts else None
 
     def _receiver(self) -> FromWorker:
@@ -263,7 +277,6 @@ class Membership:
             self._on(MembershipEvent.GATHER)
 
     def _admit(self, ticket: jobs_pb2.AdmissionTicket, reason: str) -> None:
-        self._release()  # From here on the communicator holds the port.
         with self._changed:
             again = self._state is not MembershipState.SEATED
             self._on(MembershipEvent.ADMIT)
@@ -298,9 +311,9 @@ class Membership:
 
     def _release(self) -> None:
         with self._changed:
-            if self._held is not None:
-                self._held.close()
-                self._held = None
+            if self._port is not None:
+                self._port.close()
+                self._port = None
 
     def _await(
         self,

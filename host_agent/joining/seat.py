@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import socket
 import threading
 import weakref
 from collections.abc import Callable
@@ -11,7 +12,8 @@ from typing import Any
 from host_agent.boundary import Position
 from host_agent.claims import is_used
 from host_agent.communicator import Communicator
-from host_agent.errors import PeerError
+from host_agent.errors import MisuseError, PeerError
+from host_agent.forks import INHERITED, OfOneProcess
 from host_agent.job_api import CONTROLLER_VARIABLE, jobs_pb2
 from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
 from host_agent.job_api.tickets import admission_of
@@ -26,8 +28,10 @@ from netsum_common.channel import ChannelError, TlsFiles, connection_fault, what
 from netsum_common.closing import Closing
 
 
-class Seat(Closing):
+class Seat(Closing, OfOneProcess):
     """The seat of this process in a job; a context manager that leaves the job at its end. Made by `join`.
+
+    A child that this process forks has no part in it.
 
     Attributes
     ----------
@@ -43,6 +47,8 @@ class Seat(Closing):
         timeout_s: float,
         start: bool = True,
     ) -> None:
+        if _inherited:
+            raise JoinError(INHERITED)  # Else gRPC may end the process without a word.
         self.controller = controller
         self._tls = tls
         self._membership = Membership(request, starts=start)
@@ -65,6 +71,7 @@ class Seat(Closing):
         except ChannelError as error:
             raise JoinError(f"{CONTROLLER_VARIABLE}: {error}") from error
         open_seats.add(self)
+        super().__init__()
         self._stream.start()
         try:
             if start:
@@ -97,8 +104,18 @@ class Seat(Closing):
 
     @property
     def bind(self) -> tuple[str, int]:
-        """The address that the communicator must bind."""
+        """The address and UDP port that packets of this worker must come from; see `port`."""
         return self._membership.bind
+
+    def port(self) -> socket.socket:
+        """Return a UDP socket bound to `bind`, for the caller to close.
+
+        Raises
+        ------
+        JoinError
+            The seat was given up.
+        """
+        return self._membership.port()
 
     @property
     def job(self) -> str:
@@ -132,9 +149,21 @@ class Seat(Closing):
         ------
         UsedAdmissionError
             If the present admission has served one: `start_again` first.
+        MisuseError
+            The seat's last communicator is not closed.
+        JoinError
+            The seat was given up.
         """
         with self._making:  # A move of the job waits until the communicator is there to take part.
-            made = Communicator(self.admission, bind=self.bind, timeout_s=timeout_s)
+            before = self._communicator()
+            if before is not None and before.lifecycle.state is not State.CLOSED and not is_used(self.admission):
+                raise MisuseError(f"close the communicator of job {self.job} before making the next")
+            port = self.port()
+            try:
+                made = Communicator(self.admission, bind=port, timeout_s=timeout_s)
+            except BaseException:
+                port.close()
+                raise
             self.report_on(made)
             made.control.on_boundary(self._on_boundary)
             if self._held is not None:
@@ -256,8 +285,13 @@ class Seat(Closing):
 
     def forget(self) -> None:
         """Drop the connections in a forked child: they are the parent's, and must end with it."""
+        self._making, self._closed = threading.RLock(), threading.Event()
+        self._closed.set()
+        self._membership.forget()
         self._stream.forget()
         self._leaf.forget()
+        open_seats.discard(self)
+        _inherited.append(self)
 
     # Callbacks of the stream, run in its thread
 
@@ -369,12 +403,4 @@ def _leave_all() -> None:
             seat.close()
 
 
-def _forget_in_child() -> None:
-    for seat in list(open_seats):
-        seat.forget()
-        _inherited.append(seat)
-    open_seats.clear()
-
-
 atexit.register(_leave_all)
-os.register_at_fork(after_in_child=_forget_in_child)

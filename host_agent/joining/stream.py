@@ -4,6 +4,7 @@ A thread of its own reads it: it calls back with each message. A controller that
 running job, so a broken stream is no error; only what a controller says is.
 """
 
+import ipaddress
 import os
 import queue
 import socket
@@ -92,7 +93,7 @@ class JoinStream:
             except OSError:
                 continue
             try:
-                ours = known.getpeername() in self._peers
+                ours = _end(known.family, known.getpeername()) in self._peers
             except OSError:
                 ours = False
             known.detach()
@@ -140,13 +141,23 @@ def _sent(first: FromWorker, rest: queue.SimpleQueue[FromWorker | None]) -> Iter
 
 
 def _resolved(controller: str) -> set[Any]:
-    """Return what the sockets that lead to a controller say of their other end."""
+    """Return the ends, as `_end` does, of connections to a controller."""
     if controller.startswith("unix:"):
-        path = controller.removeprefix("unix:")
-        return {path, path.encode()}
+        return {_end(socket.AF_UNIX, controller.removeprefix("unix:"))}
     host, _, port = controller.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except (OSError, ValueError):
         return set()
-    return {each[4] for each in found}
+    return {_end(family, name) for family, *_, name in found}
+
+
+def _end(family: int, name: Any) -> Any:
+    """Return the end of a connection in one form, of the many that gRPC and the resolver give an address."""
+    if family == socket.AF_UNIX:
+        return os.fsencode(name)
+    if family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    ip: Any = ipaddress.ip_address(name[0])
+    ip = getattr(ip, "ipv4_mapped", None) or ip
+    return "loopback" if ip.is_loopback else ip, name[1]  # "localhost" is two addresses.

@@ -4,18 +4,24 @@ Not the thread that progresses collectives: a callback may wait for one, and tho
 one thread more than there are callbacks that wait.
 """
 
-import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from host_agent.forks import OfOneProcess
+
 Call = Callable[[], None]
 
 
-class CallbackThreads:
+class CallbackThreads(OfOneProcess):
     """Run what they are given, each as soon as it comes, in a thread that is idle or a new one."""
 
     def __init__(self) -> None:
+        super().__init__()
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin without a thread."""
         self._lock = threading.Lock()
         self._calls: SimpleQueue[Call] = SimpleQueue()
         self._idle = 0
@@ -43,12 +49,3 @@ _threads = CallbackThreads()
 def call_back(what: Call) -> None:
     """Call something soon, in a thread of this module."""
     _threads.call(what)
-
-
-def _begin_anew() -> None:
-    """Forget, in a forked child, threads that are the parent's."""
-    global _threads
-    _threads = CallbackThreads()
-
-
-os.register_at_fork(after_in_child=_begin_anew)

@@ -18,7 +18,8 @@ from host_agent.collectives.exact import Exact
 from host_agent.collectives.rows import Rows
 from host_agent.communicator import Communicator
 from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError, MisuseError
-from host_agent.joining import NoSlotsError, Seat
+from host_agent.forks import INHERITED, OfOneProcess
+from host_agent.joining import JoinError, NoSlotsError, Seat
 from host_agent.torch.failures import LEAVING_GRACE_S, Failures
 from host_agent.torch.gloo_reductions import GlooReductions
 from host_agent.torch.options import Options
@@ -70,7 +71,7 @@ START_TRANSITIONS: Final = {
 }
 
 
-class SlotGroup:
+class SlotGroup(OfOneProcess):
     """The collectives that the switch does for one process group.
 
     All methods return at once with a future; what they begin is done in the order of the calls. The arrays must be left
@@ -105,6 +106,7 @@ class SlotGroup:
         self._handed_over = False  # The seat is another group's.
         self._closer: threading.Timer | None = None
         self._unreachable_since = self._unreachable_last = -math.inf
+        super().__init__()
         seat.watch(self._on_left, self._on_end, self._on_restarted, self._on_unreachable)
 
     @property
@@ -190,6 +192,12 @@ class SlotGroup:
             self._seat.close()
         if collectives is not None:
             collectives.close()
+
+    def forget(self) -> None:
+        """Fail, in a forked child, whatever is begun."""
+        self._lock = threading.RLock()
+        self._collectives, self._start_error = None, JoinError(INHERITED)
+        self._state, self._waiting = StartState.FAILED, []
 
     def hand_over(self) -> Seat:
         """End the collectives, and return the seat, which stays in the job."""

@@ -3,17 +3,19 @@
 import contextlib
 import os
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from host_agent.errors import MisuseError
+from host_agent.forks import INHERITED, OfOneProcess
 from host_agent.protocol.core import WorkerCore
 from host_agent.transport.exchange import exchange
 
 
-class Link(ABC):
+class Link(OfOneProcess):
     """Carries a worker core's datagrams to its switch and back."""
 
     # The link as compiled code sees it: a named tuple of a class in `exchange.LINKS`, with the same `wake`.
@@ -24,6 +26,7 @@ class Link(ABC):
         self.driver = 0  # Native id of the thread that does nothing but drive it; 0: the caller's threads do.
         self._wake: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        super().__init__()
 
     @property
     @abstractmethod
@@ -53,15 +56,24 @@ class Link(ABC):
     def wake(self) -> None:
         """Make `exchange`, running in another thread, return soon. Callable from any thread."""
         self._wake[0] = 1
-        with contextlib.suppress(BlockingIOError):  # full: it is awake already
-            os.eventfd_write(self._wake_fd, 1)
+        if self._wake_fd >= 0:
+            with contextlib.suppress(BlockingIOError):  # full: it is awake already
+                os.eventfd_write(self._wake_fd, 1)
 
     def clear_wake(self) -> None:
-        """Make `exchange` run again after `wake`."""
+        """Make `exchange` run again after `wake`. Raises MisuseError in a forked child."""
+        if self._wake_fd < 0:
+            raise MisuseError(INHERITED)
         self._wake[0] = 0
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wake_fd)
 
     def close(self) -> None:
         """Close it; `exchange` must not be running."""
-        os.close(self._wake_fd)
+        if self._wake_fd >= 0:
+            os.close(self._wake_fd)
+            self._wake_fd = -1
+
+    def forget(self) -> None:
+        """Close it in a forked child, without a sign to the switch, and refuse to exchange anything."""
+        self.close()

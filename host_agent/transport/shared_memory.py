@@ -15,7 +15,7 @@ from host_agent.errors import MisuseError
 from host_agent.protocol.core import WorkerCore
 from host_agent.transport.exchange import LINKS, Operations, exchange
 from host_agent.transport.system_calls import POLLFD, POLLIN, poll
-from host_agent.transport.udp import UdpLink
+from host_agent.transport.udp import Bind, UdpLink
 from netsum_common.compiled import Integer, Record, Records, compiled
 from netsum_common.memory import fence, load32, load_acquire, prefetch, store_release
 from netsum_common.rings import (
@@ -181,7 +181,7 @@ class LocalLink(UdpLink):
     `UdpLink`.
     """
 
-    def __init__(self, core: WorkerCore, bind: tuple[str, int]) -> None:
+    def __init__(self, core: WorkerCore, bind: Bind) -> None:
         self._connection: socket.socket | None = None
         self.refusal = ""  # Why there is no shared memory.
         self._switch_processor = np.zeros(1, np.uint32)
@@ -223,6 +223,11 @@ class LocalLink(UdpLink):
         self._detach()
         super().close()
 
+    def forget(self) -> None:
+        """Close it in a forked child; see `Link.forget`."""
+        self._detach(for_all=False)
+        super().forget()
+
     def _attach(self) -> None:
         admission = self._core.admission
         shape = shape_for(self._core)
@@ -239,8 +244,12 @@ class LocalLink(UdpLink):
         self.ends.rings["bell"] = grant.switch_bell
         self.ends.poll_fds["fd"] = [grant.worker_bell, self._wake_fd, self._connection.fileno()]
 
-    def _detach(self) -> None:
+    def _detach(self, for_all: bool = True) -> None:
+        """Use UDP; `for_all`: end the connection in forked children too, which may still hold it."""
         if self._connection is not None:
+            if for_all:
+                with contextlib.suppress(OSError):  # The switch was first.
+                    self._connection.shutdown(socket.SHUT_RDWR)
             self.ends = self._udp
             self._switch_processor = np.zeros(1, np.uint32)
             self._connection.close()
@@ -248,7 +257,7 @@ class LocalLink(UdpLink):
             self._connection = None
 
 
-def link_to(core: WorkerCore, bind: tuple[str, int]) -> UdpLink:
+def link_to(core: WorkerCore, bind: Bind) -> UdpLink:
     """Return the link that NETSUM_LINK asks for: "udp", "memory", or "auto", which is memory where the switch shares it.
 
     Raises MisuseError if the variable has another value, or the switch shares no memory and it must; and as for `UdpLink`.

@@ -22,28 +22,33 @@ _KERNEL_OVERHEAD_BYTES: Final = 1280  # Rough cost of a datagram in a socket buf
 _IP_MTU_DISCOVER: Final = 10
 _IP_PMTUDISC_DO: Final = 2
 
+Bind = tuple[str, int] | socket.socket
+
 _log = logging.getLogger(__name__)
 
 
 class UdpLink(Link):
     """A connected UDP socket and the buffers between it and a worker core.
 
-    `bind`: local IPv4 address and port; port 0 lets the system choose. Raises MisuseError if the address cannot be bound or
-    the switch's cannot be reached at all.
+    `bind`: local IPv4 address and port, of which port 0 lets the system choose; or a socket that is bound, which is closed with
+    the link. Raises MisuseError if the address cannot be bound or the switch's cannot be reached at all.
     """
 
-    def __init__(self, core: WorkerCore, bind: tuple[str, int]) -> None:
+    def __init__(self, core: WorkerCore, bind: Bind) -> None:
+        bound = isinstance(bind, socket.socket)
+        self._socket = bind if bound else socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         super().__init__(core)
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         switch = core.admission.switch
         try:
             self._socket.setblocking(False)
             self._enlarge_buffers()
             # The switch drops fragments, so a packet that is too long for the path is refused here.
             self._socket.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
-            self._socket.bind(bind)
+            if not bound:
+                self._socket.bind(bind)
             # Connected, the kernel drops what others send and reports when nothing listens on the switch's port.
             self._socket.connect(switch)
+            self._drain()
         except OSError as error:
             self.close()
             raise MisuseError(
@@ -124,6 +129,16 @@ class UdpLink(Link):
             return False
         self.link["segments"] = MOST_SEGMENTS
         return True
+
+    def _drain(self) -> None:
+        """Discard what came before the socket was connected, from anyone, and errors about another switch."""
+        while True:
+            try:
+                self._socket.recv(1)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                _log.debug("before the socket was connected: %s", error)
 
     def _enlarge_buffers(self) -> None:
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):

@@ -1,0 +1,37 @@
+"""Objects that are of one process: a child that this process forks inherits them and cannot use them.
+
+Their threads are not in the child, their locks may be held there for ever, and what the child sends is the parent's to a switch
+and a controller. Children that are made by spawn, forkserver or `subprocess` inherit none of them.
+"""
+
+import os
+import weakref
+from abc import ABC, abstractmethod
+from typing import Final
+
+INHERITED: Final = (
+    "this process was forked from one that had joined a job, whose connections do not survive that: reduce in the parent, or "
+    "start this process by spawn or forkserver, and join"
+)
+
+
+class OfOneProcess(ABC):
+    """An object that each forked child forgets."""
+
+    def __init__(self) -> None:
+        _all.add(self)
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Close the parent's descriptors, replace locks, and refuse further use; runs in a forked child."""
+
+
+_all: weakref.WeakSet[OfOneProcess] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for each in list(_all):
+        each.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
