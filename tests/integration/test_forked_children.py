@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +168,24 @@ def test_a_child_cannot_take_part_in_its_parents_place(service: str, state: str)
     assert [future.result(DEADLINE_S).tolist() for future in futures] == [[2.0] * 5] * 2
     for each in (*workers, *seats):
         each.close()
+
+
+def test_programs_that_a_worker_starts_inherit_nothing(service: str) -> None:
+    """By `subprocess` with all descriptors, spawn or forkserver: everything is closed on exec."""
+
+    def kept() -> set[str]:
+        found = set()
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):  # The list's own descriptor is closed already.
+                if os.get_inheritable(int(name)):
+                    found.add(name)
+        return found
+
+    before = kept()
+    (seat,) = seats_at(service, "inherited", 1)
+    with seat, seat.communicator() as worker, seat.port():
+        assert worker.allreduce(np.ones(3, np.float32)).tolist() == [1.0] * 3
+        assert kept() <= before
 
 
 CHILD_THAT_EXITS = """

@@ -1,8 +1,6 @@
 """Process groups of ranks that fork, as a DataLoader's workers are."""
 
 import multiprocessing
-import os
-import stat
 from typing import Any
 
 import pytest
@@ -71,32 +69,6 @@ def _child_reduces(rank: int, world: int, state: str) -> None:
     assert total.tolist() == [world] * 3
     dist.barrier()
     dist.destroy_process_group(group)
-
-
-def test_programs_that_a_rank_starts_inherit_nothing(ranks: Ranks) -> None:
-    """By `subprocess` with all descriptors, spawn and forkserver: whatever is not closed on exec."""
-    ranks.run(_descriptors)
-
-
-def _descriptors(rank: int, world: int) -> None:
-    before = _kept_on_exec()
-    group = dist.new_group()
-    assert total_of(1.0, group) == world
-    assert _kept_on_exec() <= before
-    dist.barrier()
-    dist.destroy_process_group(group)
-
-
-def _kept_on_exec() -> set[str]:
-    kept = set()
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            inheritable, mode = os.get_inheritable(int(name)), os.fstat(int(name)).st_mode
-        except OSError:
-            continue  # That of the list itself.
-        if inheritable and not stat.S_ISCHR(mode):
-            kept.add(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
-    return kept
 
 
 def test_a_group_begins_while_a_child_of_a_library_in_c_keeps_what_it_inherited(ranks: Ranks) -> None:
