@@ -76,6 +76,7 @@ class NetsumProcessGroup(ThroughGloo):
             seat, timeout.total_seconds(), self._failures, self._without_slots, group_options, size
         )
         self._store = store
+        self._address = seat.bind[0]
         gloo = self._new_gloo(store, "gloo/")
         # Base methods, which C++ code calls for what is not overridden here, find their backend by it.
         for device in ("cpu", "cuda"):
@@ -279,7 +280,15 @@ class NetsumProcessGroup(ThroughGloo):
     # How it is done
 
     def _new_gloo(self, store: dist.Store, name: str) -> Any:
-        return dist.ProcessGroupGloo(dist.PrefixStore(name, store), self._rank, self._size, self._timeout)
+        """Connect the ranks from the addresses that the controller knows: a host's name may resolve to its loopback."""
+        options: Any = dist.ProcessGroupGloo._Options()
+        interfaces = list(filter(None, os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")))
+        options._devices = [dist.ProcessGroupGloo.create_device(interface=each) for each in interfaces] or [
+            dist.ProcessGroupGloo.create_device(hostname=self._address)
+        ]
+        options._threads = 2 * len(options._devices)  # As PyTorch does.
+        options._timeout = self._timeout
+        return dist.ProcessGroupGloo(dist.PrefixStore(name, store), self._rank, self._size, options)
 
     def _without_slots(self, refusal: NoSlotsError) -> GlooReductions:
         """Connect the ranks through Gloo once more, for collectives that begin in an order of their own."""
