@@ -30,7 +30,7 @@ def condition(testbed: "RunningTestbed") -> str:
     if ended := [name for name, process in processes.items() if not testbed.runs(process["pid"])]:
         return f"{' and '.join(ended)} ended: `netsum testbed restart {ended[0]}`"
     for flow in state["traffic"]:
-        if not all(map(testbed.runs, flow["pids"])):
+        if not all(map(testbed.runs, flow.get("pids", ()))):
             return f"the cross traffic from {flow['from']} to {flow['to']} ended: {down_and_up}"
     for link, up in zip(state["links"], link_states(testbed), strict=True):
         if up is False:
