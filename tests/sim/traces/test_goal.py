@@ -131,7 +131,7 @@ def test_numbers_that_are_too_large_are_named_with_their_node(
     assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize("ranks", ["30000000", "400000000000", "9" * 5000])
+@pytest.mark.parametrize("ranks", ["30000000", "9" * 5000])
 def test_a_short_file_that_states_many_ranks_takes_no_memory(ranks: str, tmp_path: Path) -> None:
     path = tmp_path / "huge.goal"
     path.write_text(f"num_ranks {ranks}\nrank 0 {{\n}}\n")
