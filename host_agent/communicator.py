@@ -104,9 +104,7 @@ class Communicator(Closing, OfOneProcess):
     ...     total = comm.allreduce(gradients)
     """
 
-    def __init__(
-        self, admission: Admission, *, bind: Bind = ("", 0), timeout_s: float = 30.0
-    ) -> None:
+    def __init__(self, admission: Admission, *, bind: Bind = ("", 0), timeout_s: float = 30.0) -> None:
         if not 0.001 <= timeout_s <= 1e6:
             raise MisuseError(f"timeout_s must be between 0.001 and 1,000,000 seconds, got {timeout_s}")
         core = WorkerCore(admission, int(timeout_s * 1e9))

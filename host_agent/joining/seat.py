@@ -156,7 +156,11 @@ class Seat(Closing, OfOneProcess):
         """
         with self._making:  # A move of the job waits until the communicator is there to take part.
             before = self._communicator()
-            if before is not None and before.lifecycle.state is not State.CLOSED and not is_used(self.admission):
+            if (
+                before is not None
+                and before.lifecycle.state is not State.CLOSED
+                and not is_used(self.admission)
+            ):
                 raise MisuseError(f"close the communicator of job {self.job} before making the next")
             port = self.port()
             try:

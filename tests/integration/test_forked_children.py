@@ -38,7 +38,9 @@ def service(torch_service: str) -> str:
 
 def seats_at(service: str, job: str, world: int = 2) -> list[Seat]:
     with ThreadPoolExecutor(world) as threads:
-        return list(threads.map(lambda rank: join(service, job=job, rank=rank, world_size=world), range(world)))
+        return list(
+            threads.map(lambda rank: join(service, job=job, rank=rank, world_size=world), range(world))
+        )
 
 
 def in_child(body: Callable[[], Any]) -> str:

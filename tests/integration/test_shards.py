@@ -211,3 +211,28 @@ def test_workers_that_mean_another_root_get_an_error() -> None:
 
     for worker in run(64, plan, ranks=2):
         assert type(worker.outcomes[0].error).__name__ == "MismatchError"
+
+
+@pytest.mark.parametrize("size", [64, 128, 1, 63, 65, 257])
+def test_a_reduce_scatter_differs_from_an_all_reduce_by_the_bound_and_not_in_shards_of_whole_blocks(
+    size: int,
+) -> None:
+    lanes = 64
+    random = np.random.default_rng(size)
+    spread = np.exp2(random.integers(-12, 12, RANKS * size))
+    given = [(random.standard_normal(RANKS * size) * spread).astype(np.float32) for _ in range(RANKS)]
+    scattered, reduced = (
+        np.concatenate([worker.outcomes[0].result for worker in run(lanes, plan)])
+        for plan in (
+            lambda rank: lambda *at: plan_reduce_scatter(*at, given[rank], "sum", None, "raise", "never"),
+            lambda rank: lambda *at: plan_allreduce(*at, given[rank], "sum", None, "raise"),
+        )
+    )
+    whole = reduced[: RANKS * size]
+    if size % lanes == 0:
+        assert scattered.tobytes() == whole.tobytes()
+        return
+    largest = np.max(np.abs(given))  # Of all blocks, hence of those that the element is in.
+    headroom = (RANKS - 1).bit_length()
+    apart = np.abs(scattered.astype(np.float64) - whole)
+    assert (apart <= 2.0 ** (2 * headroom - 29) * largest + np.spacing(np.abs(whole))).all()
