@@ -35,8 +35,8 @@ class UdpLink(Link):
     """
 
     def __init__(self, core: WorkerCore, bind: Bind) -> None:
-        bound = isinstance(bind, socket.socket)
-        self._socket = bind if bound else socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        given, address = (bind, None) if isinstance(bind, socket.socket) else (None, bind)
+        self._socket = given or socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         super().__init__(core)
         switch = core.admission.switch
         try:
@@ -44,8 +44,8 @@ class UdpLink(Link):
             self._enlarge_buffers()
             # The switch drops fragments, so a packet that is too long for the path is refused here.
             self._socket.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
-            if not bound:
-                self._socket.bind(bind)
+            if address is not None:
+                self._socket.bind(address)
             # Connected, the kernel drops what others send and reports when nothing listens on the switch's port.
             self._socket.connect(switch)
             self._drain()

@@ -30,8 +30,9 @@ def list_compressors(
 
     The route follows from whether payloads can be added: `slots` as integers by the switch, `sum` as floats by an all-reduce,
     `gather` not at all. Bounds are of all workers' errors relative to their tensors: omega (variance, unbiased ones) or delta
-    (contraction); a training's step size divides by 1 + omega, or multiplies by delta. The ratio is of a tensor to what each of this many workers receives: a sum once, gathered payloads from
-    every worker. It is measured on normally distributed values, agreements included.
+    (contraction); a training's step size divides by 1 + omega, or multiplies by delta. The ratio is of a tensor to what each
+    of this many workers receives: a sum once, gathered payloads from every worker. It is measured on normally distributed
+    values, agreements included.
     """
     from host_agent.compression.survey import survey
     from netsum.terminal import Rows, print_json

@@ -20,6 +20,7 @@ from host_agent.errors import MisuseError, NetsumError
 from host_agent.joining import JoinError, Seat, join
 from host_agent.joining.stream import JoinStream
 from netsum_common.channel import PLAINTEXT
+from netsum_common.closing import Closing
 from tests.controller.service_harness import Bench, until
 from tests.integration.simulated.loopback import LoopbackSwitch
 from tests.integration.test_shared_memory import rings_of
@@ -41,6 +42,11 @@ def seats_at(service: str, job: str, world: int = 2) -> list[Seat]:
         return list(
             threads.map(lambda rank: join(service, job=job, rank=rank, world_size=world), range(world))
         )
+
+
+def close_all(*opened: Closing) -> None:
+    for each in opened:
+        each.close()
 
 
 def in_child(body: Callable[[], Any]) -> str:
@@ -164,12 +170,11 @@ def test_a_child_cannot_take_part_in_its_parents_place(service: str, state: str)
         assert FORKED in in_child(lambda: workers[0].allreduce_async(wrong).result(SOON_S))
     assert FORKED in in_child(lambda: seats[0].communicator().allreduce(wrong))
     assert FORKED in in_child(lambda: join(service, job="of the child", rank=0, world_size=1))
-    assert in_child(lambda: any(each.close() for each in (*workers, *seats))) == "False"
+    assert in_child(lambda: close_all(*workers, *seats)) == "None"
     workers = workers or [seat.communicator() for seat in seats]
     futures += [each.allreduce_async(mine) for each in workers[len(futures) :]]
     assert [future.result(DEADLINE_S).tolist() for future in futures] == [[2.0] * 5] * 2
-    for each in (*workers, *seats):
-        each.close()
+    close_all(*workers, *seats)
 
 
 def test_programs_that_a_worker_starts_inherit_nothing(service: str) -> None:

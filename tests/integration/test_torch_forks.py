@@ -20,7 +20,7 @@ pytestmark = pytest.mark.torch
 def total_of(value: float, group: Any) -> float:
     total = torch.tensor(value)
     dist.all_reduce(total, group=group)
-    return total.item()
+    return float(total.item())
 
 
 @pytest.mark.parametrize("state", STATES)

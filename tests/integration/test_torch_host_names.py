@@ -63,9 +63,9 @@ def test_ranks_whose_host_names_resolve_to_127_0_1_1_reach_each_other(testbed: s
             )
         )
     try:
-        for rank in ranks:
-            out, errors = rank.communicate(timeout=DEADLINE_S)
+        for one in ranks:
+            out, errors = one.communicate(timeout=DEADLINE_S)
             assert out == "[6.0, 6.0] [5.0, 5.0]\n", errors
     finally:
-        for rank in ranks:
-            rank.kill()
+        for one in ranks:
+            one.kill()
