@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import EnumType
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo
 
 from netsum.command_errors import UsageError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _LARGEST = {int: (1 << 63) - 1, float: 10**15}  # Of an option that declares no limit.
 
@@ -124,7 +126,7 @@ class Command(_Described, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments; a fault there has the command's context, by which its error names the help."""
         try:
-            return super().parse_args(ctx, args)  # type: ignore[no-any-return]
+            return super().parse_args(ctx, args)
         except Exception as fault:
             if getattr(fault, "ctx", ctx) is None:
                 fault.ctx = ctx  # type: ignore[attr-defined]
@@ -150,9 +152,9 @@ class Group(_Described, TyperGroup):
 class Commands(typer.Typer):
     """A group of commands, to which they are added by decorators."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"cls": Group, "no_args_is_help": True} | options)
+    def __init__(self, *, cls: type[TyperGroup] = Group, **options: Any) -> None:
+        super().__init__(cls=cls, no_args_is_help=True, **options)
 
-    def command(self, name: str | None = None, **options: Any) -> Any:  # type: ignore[override]  # Typer names all
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:
         """Add a command."""
         return super().command(name, cls=Command, **options)

@@ -183,7 +183,7 @@ def test_a_job_with_a_quorum(netsum: Netsum) -> None:
     assert made["quorum"] == 7
     assert "7 of 8 workers" in netsum("job", "show", "train").stdout
     wrong = netsum("job", "create", "other", "--world-size", "2", "--quorum", "3")
-    assert "a quorum is 1 to 2, the job's workers, not 3" in refused(wrong)
+    assert "a quorum is 1 to 2, the job's workers, not 3" in refused(wrong, 2)
 
 
 @pytest.mark.parametrize(
@@ -233,15 +233,10 @@ def test_wrong_arguments_exit_with_2(netsum: Netsum, words: list[str], sentence:
 
 @pytest.mark.parametrize("name", ["[/red]", "[bold]x[/bold]", ":boom:", "[link=file:///etc]y"])
 def test_a_name_is_no_markup(netsum: Netsum, name: str) -> None:
-    document(netsum("job", "create", name, "--world-size", "1", "--json"))
-    for words in (["job", "list"], ["job", "show", name], ["job", "watch", name, "--views", "1"]):
-        done = netsum(*words)
-        assert (done.exit_code, name in done.stdout) == (0, True), done.output
-    assert name in netsum("switch", "counters").stdout.splitlines()[0]
-    assert name in refused(netsum("job", "create", name, "--world-size", "1"))
-    assert netsum("job", "delete", name).stdout == f"the job {name} has ended\n"
-    assert document(netsum("job", "create", name, "--world-size", "1", "--json"))["name"] == name
-    assert document(netsum("job", "delete", name, "--json")) == {"name": name, "state": "ended"}
+    """A new job cannot have such a name; one of an older state file may."""
+    assert f"not '{name}'" in refused(netsum("job", "create", name, "--world-size", "1"), 2)
+    for words in (["job", "show", name], ["job", "watch", name, "--views", "1"], ["job", "delete", name]):
+        assert refused(netsum(*words)) == f"there is no job named {name}"
 
 
 def test_the_environment_names_a_testbed(netsum: Netsum, monkeypatch: pytest.MonkeyPatch) -> None:
