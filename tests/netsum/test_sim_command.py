@@ -27,7 +27,7 @@ def netsum(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     ("arguments", "status", "sentence"),
     [
         (("run", "nothing"), 2, "there is no experiment 'nothing': expected backup, bursts"),
-        (("run", "quick", "--set", "job.workers"), 1, "--set: expected KEY=VALUE, found 'job.workers'"),
+        (("run", "quick", "--set", "job.workers"), 2, "--set: expected KEY=VALUE, found 'job.workers'"),
         (("run", "quick", "--set", "fault.loss=120%"), 2, "fault[0].loss: expected a share from 0 to 1"),
         (("run", "quick", "--set", "topology.rate=0gbit"), 2, "topology.rate: expected a rate between"),
         (
