@@ -224,10 +224,8 @@ def test_a_reduce_scatter_differs_from_an_all_reduce_by_the_bound_and_not_in_sha
     scattered, reduced = (
         np.concatenate([worker.outcomes[0].result for worker in run(lanes, plan)])
         for plan in (
-            lambda rank: (
-                lambda at, number: plan_reduce_scatter(at, number, given[rank], "sum", None, "raise", "never")
-            ),
-            lambda rank: lambda at, number: plan_allreduce(at, number, given[rank], "sum", None, "raise"),
+            lambda rank: ReduceScatterRequest(given[rank], "sum", None, "raise", "never").plan,
+            lambda rank: AllReduceRequest(given[rank]).plan,
         )
     )
     whole = reduced[: RANKS * size]
