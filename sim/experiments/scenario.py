@@ -3,6 +3,7 @@
 Failures raise `SettingError`; the message says what is wrong.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -161,9 +162,25 @@ def build(point: Point, programs: Programs) -> Scenario:
         scenario.controller = tree_controller(
             network, scenario.programmed, token_seed=point.seed, epoch=point.seed
         )
+        _write_forwarding(scenario, [job for job in ours if not job.tree])
     _add_faults(point, scenario)
     _add_traffic(point, scenario)
     return scenario
+
+
+def _write_forwarding(scenario: Scenario, jobs: list[JobTable]) -> None:
+    """Let switches that add forward what is for another switch, or comes from it, as a site's controller does."""
+    network = scenario.network
+    stations: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for job in jobs:
+        adds = scenario.nodes[job.switch or scenario.shape.aggregator]
+        for host in scenario.hosts_of(job):
+            for way in network.there_and_back(host, adds):
+                for node in way[1:-1]:
+                    if node.name in scenario.programmed:
+                        stations[node.name][way[-1].mac] = network.port_towards(node, way[-1])
+    for name, ports in stations.items():
+        scenario.programmed[name].tables.set_l2(ports)
 
 
 def _base(table: TopologyTable) -> LinkParameters:

@@ -223,6 +223,14 @@ class Graph:
             nodes.append(self.nodes[self._links[link]["to_node"]])
         return nodes
 
+    def there_and_back(self, host: Node, switch: Node) -> tuple[list[Node], list[Node]]:
+        """Return the nodes that a worker's packets pass to the switch that adds, and those that its RESULTs pass.
+
+        RESULTs leave the switch by the port that the worker's packets come in by, whichever way is chosen behind that.
+        """
+        there = self.way(host, switch)
+        return there, [switch, *self.way(there[-2], host)] if len(there) > 1 else [switch]
+
     def neighbours(self, switch: Node) -> dict[str, int]:
         """Return the port that leads to each neighbouring switch, by that switch's name."""
         found: dict[str, int] = {}
@@ -239,9 +247,14 @@ class Graph:
         """
         self.build()
         return [
-            WorkerEndpoint(self._port_towards(switch, host), host.ip, host.mac, FIRST_UDP_PORT + place)
+            WorkerEndpoint(self._port_from(host, switch), host.ip, host.mac, FIRST_UDP_PORT + place)
             for host in hosts
         ]
+
+    def port_towards(self, switch: Node, target: Node) -> int:
+        """Return the port by which a switch's packets leave towards a node."""
+        link = self.link_towards(switch, target)
+        return next(port for port, each in self._ports[self._switch_number(switch)].items() if each == link)
 
     def link_name(self, number: int) -> str:
         """Return a name of one direction of a link: ``h1>s1``."""
@@ -289,9 +302,9 @@ class Graph:
             raise NetworkError(f"port {chosen} of {node.name} has a link already")
         return chosen
 
-    def _port_towards(self, switch: Node, host: Node) -> int:
-        link = self.link_towards(switch, host)
-        for port, number in self._ports[self._switch_number(switch)].items():
-            if number == link:
-                return port
-        raise NetworkError(f"host {host.name} is not connected to {switch.name}")
+    def _port_from(self, host: Node, switch: Node) -> int:
+        """Return the port of a switch by which the packets of a host come in."""
+        there = self.way(host, switch)
+        if there[-1] != switch:
+            raise NetworkError(f"host {host.name} is not connected to {switch.name}")
+        return int(self._links[self.link_towards(there[-2], switch)]["to_port"])

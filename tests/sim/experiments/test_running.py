@@ -85,6 +85,37 @@ def test_a_run_beyond_its_limit_fails(programs: dict[int, str]) -> None:
 
 
 def test_a_killed_worker_ends_the_job_with_an_error(programs: dict[int, str]) -> None:
+@pytest.mark.parametrize("first_host", [1, 2])
+@pytest.mark.parametrize(
+    ("topology", "other", "switch"),
+    [
+        ('kind = "dumbbell"', "tree = true", "s1"),
+        ('kind = "dumbbell"', 'switch = "s2"', "s1"),
+        ('kind = "leaf-spine"\nhosts = 8', "tree = true", "leaf2"),
+        ('kind = "pods"\nleaves = 2\nrack = 2\nspines = 1\npods = 2', 'switch = "edge0x1"', "agg1x0"),
+        ('kind = "fat-tree"', "tree = true", "edge3x1"),
+    ],
+)
+def test_a_switch_that_adds_for_one_job_forwards_what_is_for_another_switch(
+    topology: str, other: str, switch: str, first_host: int, programs: dict[int, str]
+) -> None:
+    text = f"""
+[topology]
+{topology}
+[[job]]
+name = "other"
+size = "16KiB"
+{other}
+[[job]]
+name = "passes"
+first_host = {first_host}
+size = "16KiB"
+switch = "{switch}"
+"""
+    rows = run_point(point(text), programs).rows
+    assert [(row["error"], row["resent"]) for row in rows] == [(None, 0)] * 2
+
+
     text = """
 [[job]]
 size = "1MiB"
