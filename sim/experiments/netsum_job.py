@@ -32,7 +32,6 @@ from sim.network.worker import Worker
 
 _FLOAT_BYTES = 4
 _AT_ONCE = 16
-_FIRST_BLOCKS = 16  # For each slot, blocks whose sums are computed when an all-reduce begins.
 
 
 class WrongSumError(SimulationError):
@@ -75,7 +74,6 @@ class NetsumJob:
         self._inputs: dict[tuple[int, int], list[npt.NDArray[Any]]] = {}
         self._unchecked: dict[int, npt.NDArray[Any]] = {}
         self._outputs: dict[tuple[int, int], Output] = {}
-        self._sums: dict[tuple[int, int], ExpectedSum] = {}
         self._to_check: dict[tuple[int, int], int] = {}
         self._at_root: dict[tuple[int, int], npt.NDArray[Any]] = {}  # What the root of a broadcast has.
         self._zero: dict[tuple[int, int], npt.NDArray[np.bool_] | None] = {}
@@ -119,8 +117,7 @@ class NetsumJob:
         )
         if self._network.forward is not None:
             parts = {scenario.nodes[name]: part for name, part in self.admitted.parts.items()}
-            ahead = self._compute_ahead if self._repeats else None
-            self._network.forward.add_job(workers, zip(hosts, switches, strict=True), parts, ahead)
+            self._network.forward.add_job(workers, zip(hosts, switches, strict=True), parts, self._repeats)
         return workers
 
     def _elements_of(self, bucket: Bucket) -> int:
@@ -133,11 +130,6 @@ class NetsumJob:
     def _repeats(self) -> bool:
         """Whether all blocks travel alike: then the job may be fast-forwarded."""
         return not self.settings.quorum and all(bucket.density == 1 for bucket in self._work.buckets)
-
-    def _compute_ahead(self, blocks: int | None) -> None:
-        """Compute the sums of the first blocks, or of all, of what is being reduced."""
-        for expected in self._sums.values():
-            expected.compute(blocks)
 
     def interrupt(self) -> None:
         """End the epoch of the job: its switch has restarted."""
@@ -275,26 +267,16 @@ class NetsumJob:
             return self._unchecked[bucket]
         key = iteration, bucket
         if key not in self._outputs:
-            expected = self._right_result(iteration, bucket)
-            self._outputs[key] = self._network.outputs.add(expected, self.settings.workers)
+            kind, root = self._work.buckets[bucket].kind, self._work.buckets[bucket].root
+            outputs, workers = self._network.outputs, self.settings.workers
+            if kind in ("broadcast", "all-gather"):
+                self._outputs[key] = outputs.add(self._inputs[key][max(root, 0)], workers)
+            else:
+                expected = ExpectedSum(self._inputs[key], self.lanes)
+                self._outputs[key] = outputs.add(expected.values, workers, expected.compute)
             self._to_check[key] = self.settings.workers
             self._zero[key] = self._zero_blocks(self._inputs[key], self._work.buckets[bucket].density)
         return self._outputs[key].array
-
-    def _right_result(self, iteration: int, bucket: int) -> npt.NDArray[np.float32]:
-        """Return what all workers must get; of sums those of the first blocks, or all."""
-        key = iteration, bucket
-        if self._work.buckets[bucket].kind in ("broadcast", "all-gather"):
-            values: npt.NDArray[np.float32] = self._inputs[key][max(self._work.buckets[bucket].root, 0)]
-            return values
-        expected = self._sums[key] = ExpectedSum(self._inputs[key], self.lanes)
-        one = len(self._work.buckets) == 1 and not self._is_sparse(self._inputs[key])
-        expected.compute(
-            _FIRST_BLOCKS * self.settings.slots
-            if one and self._repeats and self._network.forward is not None
-            else None
-        )
-        return expected.values
 
     def _zero_blocks(self, parts: list[npt.NDArray[Any]], density: float) -> npt.NDArray[np.bool_] | None:
         """Return which blocks of an all-reduce are zero at all workers, and so need not travel; None if all travel."""
@@ -343,4 +325,3 @@ class NetsumJob:
                 raise WrongSumError(f"{what}: element {element_written} was written without a RESULT")
             self._network.outputs.remove(output)
             del self._inputs[key], self._outputs[key], self._zero[key]
-            self._sums.pop(key, None)

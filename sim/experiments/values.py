@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 _HEADROOM_BITS = 30
 _WINDOW_STEP = 67  # Elements between the windows of two workers: no two see the same block.
+_FIRST = 1 << 14  # Elements of a sum that are computed when its first block is needed.
 _AT_A_TIME = 1 << 16  # Elements whose sums are computed together, so that they stay in the cache.
 _FLOAT32_POWERS: Final = 126  # Powers of two with smaller exponents are normal numbers of float32.
 Floats = npt.NDArray[np.float32]
@@ -55,20 +56,20 @@ def contributions(
 
 
 class ExpectedSum:
-    """The sum that a job must get, computed as far as it is needed: elements that are left out are not compared."""
+    """The sum that a job must get, computed when it is needed: what fast-forward leaves out is not compared."""
 
     def __init__(self, parts: list[Floats], lanes: int) -> None:
         self._parts, self._lanes, self._done = parts, lanes, 0
         self.values: Floats = np.empty(parts[0].size, np.float32)
 
-    def compute(self, blocks: int | None = None) -> None:
-        """Compute the first blocks, or all."""
-        size = self.values.size
-        last = size if blocks is None else min(blocks * self._lanes, size)
-        if last > self._done:
-            parts = [part[self._done : last] for part in self._parts]
-            self.values[self._done : last] = expected_sum(parts, self._lanes)
-            self._done = last
+    def compute(self, elements: int) -> int:
+        """Compute at least this many elements, from the first on, and half as many again as before; returns how many it has."""
+        blocks = -(-max(elements, self._done * 3 // 2, _FIRST) // self._lanes)
+        last = min(blocks * self._lanes, self.values.size)
+        parts = [part[self._done : last] for part in self._parts]
+        self.values[self._done : last] = expected_sum(parts, self._lanes)
+        self._done = last
+        return last
 
 
 def expected_sum(parts: list[Floats], lanes: int, workers: int = 0) -> Floats:

@@ -8,7 +8,7 @@ docs/simulator.md says what belongs to the state and why that suffices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,7 +74,7 @@ class _Job:
     workers: list[Worker]
     nodes: list[Node]  # That its packets pass.
     parts: dict[Node, Job]
-    ahead: Callable[[int | None], None] | None
+    repeats: bool
 
 
 @dataclass
@@ -88,8 +88,6 @@ class _Group:
     registers: list[tuple[str, Array]]  # The cells of its slots, by the register's last name.
     counters: list[Array]
     alone: bool  # No other traffic passes its nodes.
-    # Called with the number of blocks of an array of which results may come before the next look, or None: of all.
-    ahead: list[Callable[[int | None], None]]
     leader: int = -1  # The worker at whose RESULTs the state is compared.
     before: _Snapshot | None = None
     looks: int = 0  # Since `before`, which is replaced after 1, 2, 4, … of them (Brent 1980).
@@ -120,17 +118,17 @@ class FastForward:
         workers: list[Worker],
         ends: Iterable[tuple[Node, Node]],
         parts: dict[Node, Job],
-        ahead: Callable[[int | None], None] | None,
+        repeats: bool,
     ) -> None:
         """Add a job, so that its periods are left out or those of jobs that share its switches are not.
 
         `ends`: each worker's host and the switch that it sends to. `parts`: what each switch that adds holds of the job.
-        `ahead`: called with the number of blocks of a pass, from its first one on, of which results may come before the next
-        call, or None: of all. None: workers have blocks of zeros, values that are not finite, or a quorum; then all is run.
+        `repeats`: whether all blocks travel alike; not if workers have blocks of zeros, values that are not finite, or a quorum:
+        then all is run.
         """
         network = self._network
-        nodes = {each for pair in ends for way in (pair, pair[::-1]) for each in network.way(*way)}
-        self._jobs.append(_Job(workers, [*nodes, *parts], parts, ahead))
+        nodes = {each for pair in ends for way in network.there_and_back(*pair) for each in way}
+        self._jobs.append(_Job(workers, [*nodes, *parts], parts, repeats))
         self._groups = None
 
     def touched(self, number: int) -> None:
@@ -162,12 +160,7 @@ class FastForward:
         slots = POOL_VERSIONS * worker.admission.slot_count
         left = self._left(np.array([group.leader]))[0]
         looks = left > _LEAST_PERIODS * slots and group.alone and not self._network.world["trace_room"]
-        core = worker.core.state[0]
-        worker.record["sample_at"] = core["chunks"] + slots if looks else NEVER
-        # No worker is ahead of another by more than the slots, nor are results.
-        blocks = int(core["sending_index"]) + int(min(left, 4 * slots) if looks else left)
-        for ahead in group.ahead:
-            ahead(blocks if group.alone and len(group.ahead) == 1 else None)
+        worker.record["sample_at"] = worker.core.state["chunks"][0] + slots if looks else NEVER
 
     def _left(self, numbers: Array) -> Array:
         left = np.zeros(len(numbers), np.int64)
@@ -323,13 +316,14 @@ class FastForward:
         events = heap.reshape(-1, HEAP_WORDS)[: int(world["heap_count"][0])]
         events[:] = events[np.lexsort((events[:, 1], events[:, 0]))]
         skip_workers(world, group.workers, times * workers, shift_ps)
-        rows, switches = network.link_records, network.switch_records
-        rows["busy_ps"][group.links] += shift_ps
+        rows, switches, handled = network.link_records, network.switch_records, now.switches - before.switches
+        # Where nothing has passed, nothing is under way, or the state would not be the same.
+        rows["busy_ps"][group.links[links[:, 0] > 0]] += shift_ps
+        switches["busy_ps"][group.switches[handled[:, 0] > 0]] += shift_ps
         for at, name in enumerate(_LINK_COUNTS):
             rows[name][group.links] += times * links[:, at]
-        switches["busy_ps"][group.switches] += shift_ps
         for at, name in enumerate(_SWITCH_COUNTS):
-            switches[name][group.switches] += times * (now.switches - before.switches)[:, at]
+            switches[name][group.switches] += times * handled[:, at]
         for cells, old, new in zip(group.counters, before.counters, now.counters, strict=True):
             cells += (new - old) * np.uint64(times)
         events_skipped = times * int(links[:, 0].sum())  # A packet that is sent arrives once.
@@ -382,7 +376,7 @@ class FastForward:
         )
         self._group_of_worker = np.full(len(network.workers), -1, np.int64)
         self._groups = [
-            self._group(number, jobs, of_node, node not in crowded and all(job.ahead for job in jobs))
+            self._group(number, jobs, of_node, node not in crowded and all(job.repeats for job in jobs))
             for number, (node, jobs) in enumerate(tops.items())
         ]
 
@@ -414,5 +408,4 @@ class FastForward:
             registers,
             counters,
             alone,
-            [job.ahead for job in jobs if job.ahead is not None],
         )

@@ -405,6 +405,9 @@ class Network(Graph):
             self._programs.finish(int(world["attend"]))
         elif reason == loop.NEEDS_ROOM:
             self._memory.grow()
+        while reason == loop.SUM_DUE:
+            self.outputs.compute()
+            reason = int(loop.compare(self.world))
             self._memory.make_room()
         elif reason == loop.TRACE_FULL:
             self.trace.take()

@@ -1,5 +1,6 @@
 """Arrays that all workers of a job write their results to, and that are compared while they do."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -17,8 +18,15 @@ Array = npt.NDArray[Any]
 class Output:
     """The result of one collective at all workers of a job."""
 
-    def __init__(self, rows: Rows, number: int, expected: Array, workers: int) -> None:
-        self._rows, self.number = rows, number
+    def __init__(
+        self,
+        rows: Rows,
+        number: int,
+        expected: Array,
+        workers: int,
+        compute: Callable[[int], int] | None,
+    ) -> None:
+        self._rows, self.number, self.compute = rows, number, compute
         self.expected = np.ascontiguousarray(expected)  # What each must write.
         # What workers write to. A block is erased as soon as it was compared (`sim.network.engine.outputs`).
         self.array = np.empty_like(self.expected)
@@ -26,6 +34,7 @@ class Output:
         self._blocks = np.zeros(workers, np.int64)
         row = rows[number]
         row["target"], row["expected"] = address_of(self.array), address_of(self.expected)
+        row["known"] = 0 if compute else expected.size
         row["element_bytes"] = expected.itemsize
         row["blocks"] = address_of(self._blocks)
         row["wrong_worker"] = row["wrong_element"] = -1
@@ -66,18 +75,31 @@ class Outputs:
         self._world = world
         self._rows = Rows(world, "outputs", OUTPUT)
         self._free: list[int] = []
+        self._used: dict[int, Output] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, expected: Array, workers: int) -> Output:
-        """Add an output of a job with this many workers, each of which must write `expected`."""
+    def add(self, expected: Array, workers: int, compute: Callable[[int], int] | None = None) -> Output:
+        """Add an output of a job with this many workers, each of which must write `expected`.
+
+        `compute`: called before a block is compared, with how many elements of `expected` that needs, from the first on; returns
+        how many it has computed then. None: all are there.
+        """
         number = self._free.pop() if self._free else self._rows.add()
-        output = Output(self._rows, number, expected, workers)
+        output = self._used[number] = Output(self._rows, number, expected, workers, compute)
         self._world["output_count"] = len(self._rows)
         return output
+
+    def compute(self) -> None:
+        """Compute what the RESULT that waits is compared with."""
+        world = self._world[0]
+        compute = self._used[int(world["due_output"])].compute
+        assert compute is not None
+        self._rows[int(world["due_output"])]["known"] = compute(int(world["due_elements"]))
 
     def remove(self, output: Output) -> None:
         """Remove an output that all workers have written."""
         self._rows[output.number]["target"] = 0
+        del self._used[output.number]
         self._free.append(output.number)

@@ -27,7 +27,16 @@ from sim.network.engine.prefetching import bring_closer
 from sim.network.engine.records import LINK, NODE
 from sim.network.engine.switches import SWITCH_NODE, UNFINISHED, on_packet
 from sim.network.engine.traffic import generate, on_background
-from sim.network.engine.workers import CONTINUES, NEEDS_PYTHON, SAMPLED, on_frame, on_timer, worker_of
+from sim.network.engine.workers import (
+    CONTINUES,
+    NEEDS_PYTHON,
+    SAMPLED,
+    SUM_MISSING,
+    after_frame,
+    on_frame,
+    on_timer,
+    worker_of,
+)
 
 (
     NOTHING_LEFT,
@@ -40,7 +49,8 @@ from sim.network.engine.workers import CONTINUES, NEEDS_PYTHON, SAMPLED, on_fram
     TRACE_FULL,
     MESSAGES_DONE,
     SAMPLE_DUE,
-) = range(10)
+    SUM_DUE,
+) = range(11)
 """Why the loop came back. `world.attend` says which control event, worker or switch it is about."""
 
 
@@ -111,14 +121,31 @@ def _arrive(world: Record, number: Integer, packet: Integer) -> Integer:
         if worker < 0:
             release(world, packet)
             return np.int64(NOTHING_LEFT)
-        outcome = on_frame(world, worker, packet)
-        if outcome != CONTINUES:
-            world.attend = worker
-            return np.int64(SAMPLE_DUE if outcome == SAMPLED else WORKER_DUE)
-    elif kind == BACKGROUND:
+        return _attended(world, worker, on_frame(world, worker, packet))
+    if kind == BACKGROUND:
         on_background(world, packet)
     elif kind == ACKNOWLEDGEMENT:
         on_acknowledgement(world, packet)
     else:
         on_segment(world, packet)
     return np.int64(NOTHING_LEFT)
+
+
+@compiled
+def compare(worlds: Record) -> Integer:
+    """Compare the RESULT whose sum was missing, and let its worker go on; returns why the loop comes back, as `advance`."""
+    world = worlds[0]
+    worker = world.attend
+    reason = _attended(world, worker, after_frame(world, worker, world.due_packet, True))
+    return np.int64(BUDGET_SPENT if reason == NOTHING_LEFT else reason)
+
+
+@compiled
+def _attended(world: Record, worker: Integer, outcome: Integer) -> Integer:
+    """Return what a worker needs of Python after a frame; `NOTHING_LEFT` if it needs nothing."""
+    if outcome == CONTINUES:
+        return np.int64(NOTHING_LEFT)
+    world.attend = worker
+    if outcome == SUM_MISSING:
+        return np.int64(SUM_DUE)
+    return np.int64(SAMPLE_DUE if outcome == SAMPLED else WORKER_DUE)

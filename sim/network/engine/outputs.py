@@ -33,8 +33,11 @@ def accepted(worker: Record) -> Integer:
 
 
 @compiled
-def check_output(world: Record, worker: Record, packet: Integer) -> None:
-    """Compare the block of a RESULT that a worker's core has just accepted, if it is one of a shared output."""
+def check_output(world: Record, worker: Record, packet: Integer) -> Integer:
+    """Compare the block of a RESULT that a worker's core has just accepted, if it is one of a shared output.
+
+    Returns whether it was; if not, the expected values of the block must be computed first, as `world.due_…` says.
+    """
     core = carray(pointer(worker.core), (1,), CORE)[0]
     raw: Integer = np.int64(
         load32(np.uintp(frame_address(world, packet) + HEADERS_BYTES + HEADER_OFFSET_CHUNK))
@@ -44,19 +47,23 @@ def check_output(world: Record, worker: Record, packet: Integer) -> None:
     work = carray(pointer(worker.passes), (PASS_RING,), PASS)[slot.pass_number % PASS_RING]
     block = slot.index - work.lead
     if block < 0 or is_spare(work, block):  # Exponents alone, or a header.
-        return
+        return True
     outputs = carray(pointer(world.outputs), (world.output_count,), OUTPUT)
     for at in range(world.output_count):
         output = outputs[at]
         if output.target == work.payload.target:
             start, stop = elements_of(work.payload, block, core.lanes)
             place, size = start * output.element_bytes, (stop - start) * output.element_bytes
+            if stop > output.known:
+                world.due_packet, world.due_output, world.due_elements = packet, at, stop
+                return False
             target = np.uintp(output.target + place)
             if _compare(target, np.uintp(output.expected + place), np.uintp(size)) != 0:
                 _note_wrong(output, worker.rank, start, stop)
             _fill(target, np.int32(ERASED), np.uintp(size))
             carray(pointer(output.blocks), (worker.rank + 1,), np.int64)[worker.rank] += 1
-            return
+            break
+    return True
 
 
 @compiled

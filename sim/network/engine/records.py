@@ -55,6 +55,7 @@ WORLD: Final = record(
     "seed",
     # The loop's report to Python.
     *("attend", "switch_status", "messages_left", "messages_watched"),
+    *("due_packet", "due_output", "due_elements"),  # a RESULT that waits for the sum to compare it with
     # Flows of peers and background traffic.
     "flows",
     "flow_window",  # packets of a flow that may be outstanding at most, a power of two
@@ -140,6 +141,7 @@ WORKER: Final = record(
 OUTPUT: Final = record(
     "target",  # address of what all workers of a job write; 0: free
     "expected",  # address of what they must write
+    "known",  # elements of it that are computed, from the first on
     "element_bytes",
     "blocks",  # int64[workers]: how many blocks each has written
     "wrong_worker",  # the rank of the first that has written something else; -1: none

@@ -23,9 +23,10 @@ from sim.network.engine.outputs import accepted, check_output
 from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of, release, take
 from sim.network.engine.records import NEVER, PS_PER_NS, WORKER
 
-CONTINUES, NEEDS_PYTHON, SAMPLED = range(3)
+CONTINUES, NEEDS_PYTHON, SAMPLED, SUM_MISSING = range(4)
 """Whether a worker has a pass that is done, or has failed: then its collectives, which are Python's, are to be examined.
-`SAMPLED`: it has accepted as many RESULTs as `sample_at` says."""
+`SAMPLED`: it has accepted as many RESULTs as `sample_at` says. `SUM_MISSING`: the sum that a RESULT is compared with is to be
+computed, and `after_frame` called then."""
 
 LAST_NS: Final = NEVER // PS_PER_NS
 
@@ -71,8 +72,15 @@ def on_frame(world: Record, number: Integer, packet: Integer) -> Integer:
             worker.busy_ps // PS_PER_NS,
         ),
     )
-    if worker.checked != 0 and accepted(worker) != before:
-        check_output(world, worker, packet)
+    return after_frame(world, number, packet, accepted(worker) != before)
+
+
+@compiled
+def after_frame(world: Record, number: Integer, packet: Integer, is_result: Integer) -> Integer:
+    """Compare a RESULT that a worker's core has accepted, and let the worker go on; gives the packet back."""
+    worker = carray(pointer(world.workers), (number + 1,), WORKER)[number]
+    if worker.checked != 0 and is_result and not check_output(world, worker, packet):
+        return np.int64(SUM_MISSING)
     release(world, packet)
     outcome = drive(world, number)
     if outcome == CONTINUES and accepted(worker) >= worker.sample_at:

@@ -188,6 +188,22 @@ def test_a_straggler_is_waited_for_between_periods(programs: dict[int, str]) -> 
     assert forwarded(watch).jumps == 3
 
 
+@pytest.mark.parametrize("slots", [2, 16])
+def test_a_job_is_right_beside_one_that_waits(slots: int, programs: dict[int, str]) -> None:
+    """The sums that its RESULTs are compared with are there, though only the other job's RESULTs are counted."""
+    waits = STAR.replace("workers = 4", 'name = "waits"\nworkers = 2\nstraggler = 1\nlate = "5ms"')
+    works = (
+        f'name = "works"\nworkers = 2\nfirst_host = 3\nsize = "256KiB"\nslots = {slots}\nstart = "100us"\n'
+    )
+    both(f'{waits}[[job]]\n{works}lanes = 64\nsparse = "never"\n', programs)
+
+
+def test_links_that_nothing_passes_are_as_if_all_were_run(programs: dict[int, str]) -> None:
+    text = STAR.replace("[topology]", '[topology]\nkind = "pods"\nleaves = 2\nrack = 2\nspines = 2\npods = 1')
+    _, watch = both(text + "tree = true\n", programs)
+    assert forwarded(watch).jumps == 1
+
+
 def test_a_wrong_sum_behind_what_is_left_out_is_found(
     programs: dict[int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
