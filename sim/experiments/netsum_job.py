@@ -92,7 +92,7 @@ class NetsumJob:
         self.retired: list[Worker] = []  # Those of epochs that have ended.
         self.workers = self._add_workers()
         for worker in range(job.workers):
-            self._network.pending += 1
+            self._network.pending.add((job.name, worker))
             start_ns = job.start + late_ns(job, point.seed, worker, 0)
             self._network.at(start_ns, scenario.controlling.request, self._begin, worker, 0)
 
@@ -106,6 +106,7 @@ class NetsumJob:
             hosts,
             switches,
             lambda worker: [],
+            name=job.name,
             timeout_ns=job.timeout,
             at_once=_AT_ONCE,
             cost=lambda worker: HostCost(cost.send_ns, cost.receive_ns, cost.byte_ns, slowness(job, worker)),
@@ -152,7 +153,7 @@ class NetsumJob:
                 continue
             if self.iteration_ns[-1, worker] >= 0 and first < each:
                 self.iteration_ns[-1, worker] = -1
-                self._network.pending += 1
+                self._network.pending.add((self.settings.name, worker))
             self._next[worker] = first
             again = self._submitted[worker]
             self._submitted[worker] = first
@@ -209,7 +210,8 @@ class NetsumJob:
         if outcome.error is not None:
             if not self.errors or str(outcome.error) not in self.errors:
                 self.errors.append(str(outcome.error))
-            self._network.pending -= ended.core.failed and self._once_failed(worker)
+            if ended.core.failed:
+                self.give_up(worker)
             return
         now_ns = max(int(ended.record["busy_ps"]), self._network.now_ps) // 1000
         if self._check:
@@ -224,7 +226,7 @@ class NetsumJob:
         following = iteration + 1
         if following == self._work.iterations:
             self.iteration_ns[following, worker] = ended_ns
-            self._network.pending -= 1
+            self._network.pending.discard((self.settings.name, worker))
             return
         begin_ns = ended_ns + late_ns(self.settings, self._point.seed, worker, following)
         if begin_ns <= now_ns:
@@ -232,16 +234,10 @@ class NetsumJob:
         else:
             self._network.at(begin_ns, self._begin, worker, following)
 
-    def _once_failed(self, worker: int) -> int:
-        """Return 1 when a worker has failed for the first time, so that it is not waited for."""
-        first = self._next[worker] >= 0
-        self._next[worker] = -(1 << 40)
-        return int(first)
-
     def give_up(self, worker: int) -> None:
-        """No longer wait for a worker that was killed."""
-        if self._once_failed(worker):
-            self._network.pending -= 1
+        """No longer wait for a worker that was killed or has failed."""
+        self._next[worker] = -(1 << 40)
+        self._network.pending.discard((self.settings.name, worker))
 
     def _values(self, iteration: int, bucket: int) -> list[npt.NDArray[Any]]:
         key = (iteration, bucket) if self._check else (0, bucket)

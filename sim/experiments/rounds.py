@@ -84,7 +84,8 @@ class RoundsJob(NetsumJob):
         if outcome.error is not None:
             if str(outcome.error) not in self.errors:
                 self.errors.append(str(outcome.error))
-            self._network.pending -= ended.core.failed and self._once_failed(worker)
+            if ended.core.failed:
+                self.give_up(worker)
             return
         self._next[worker] += 1
         now_ns = max(int(ended.record["busy_ps"]), self._network.now_ps) // 1000
@@ -94,7 +95,7 @@ class RoundsJob(NetsumJob):
         if self.started_ns[number, 0, worker] < 0:
             self.started_ns[number, 0, worker] = now_ns
         if number + 1 == self._work.iterations:
-            self._network.pending -= 1
+            self._network.pending.discard((self.settings.name, worker))
             return
         self._follow(worker)
         if not self._computing[worker]:

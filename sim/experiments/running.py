@@ -21,6 +21,7 @@ from sim.experiments.trace_job import TraceJob
 from sim.experiments.work import Work, work_of
 from sim.network.forwarding import FastForward
 from sim.network.graph import NetworkError
+from sim.network.network import UnfinishedError
 
 Row = dict[str, Any]
 _NS_PER_S = 1e9
@@ -100,9 +101,10 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
         _start_series(scenario, point.settings.run.series, series)
     if watch is not None:
         watch.begin(scenario, jobs)
-    left_out = _run(point, scenario)
-    if equal:
-        left_out += _run_once(point, equal, programs, scenario, jobs)
+    try:
+        left_out = _run(point, equal, programs, scenario, jobs)
+    except NetworkError as error:
+        raise PointFailedError(str(error)) from None
     result = PointResult(
         [], series, events=scenario.network.events_run, left_out=left_out, equal_jobs=len(equal)
     )
@@ -115,34 +117,55 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
     return result
 
 
-def _run(point: Point, scenario: Scenario) -> int:
-    """Run a network until all its jobs are done; returns how many packets fast-forward has left out."""
-    try:
-        scenario.network.run(limit_ns=point.settings.run.limit)
-    except NetworkError as error:
-        raise PointFailedError(str(error)) from None
-    scenario.network.trace.take()
-    forward = scenario.network.forward
-    return 0 if forward is None else forward.skipped_events
-
-
-def _run_once(
+def _run(
     point: Point,
     equal: Sequence[int],
     programs: Programs,
     scenario: Scenario,
     jobs: list[NetsumJob | PeerJob],
 ) -> int:
-    """Run one of the equal jobs, and enter it and what it counted for all; returns how many packets were left out."""
-    only = replace(point, settings=alone(point.settings, equal[0]))
-    once = build(only, programs)
-    once.network.forward = FastForward(once.network)
-    job = NetsumJob(only, 0, once, work_of(only.settings.job[0]))
-    left_out = _run(only, once)
-    copy_counters(scenario, once, point.settings, equal)
-    for number in equal:
-        jobs.insert(number, job)
-    return left_out + (len(equal) - 1) * int(once.network.link_records["packets"].sum())
+    """Run the jobs until all are done, of the equal ones one, and enter it and what it counted for all.
+
+    Returns how many packets were left out. Raises NetworkError: not all were done.
+    """
+    unfinished = [_run_network(point, scenario)]
+    left_out = _left_out(scenario)
+    if equal:
+        only = replace(point, settings=alone(point.settings, equal[0]))
+        once = build(only, programs)
+        once.network.forward = FastForward(once.network)
+        job = NetsumJob(only, 0, once, work_of(only.settings.job[0]))
+        if (error := _run_network(only, once)) is not None:
+            names = [point.settings.job[number].name for number in equal]
+            workers = [(name, rank) for name in names for _, rank in error.workers]
+            unfinished.append(UnfinishedError(workers, error.messages, error.limit_ns))
+        left_out += _left_out(once) + (len(equal) - 1) * int(once.network.link_records["packets"].sum())
+        copy_counters(scenario, once, point.settings, equal)
+        for number in equal:
+            jobs.insert(number, job)
+    if errors := [error for error in unfinished if error is not None]:
+        raise UnfinishedError(
+            [worker for error in errors for worker in error.workers],
+            sum(error.messages for error in errors),
+            max((error.limit_ns for error in errors), key=lambda limit_ns: limit_ns or 0),
+        )
+    return left_out
+
+
+def _run_network(point: Point, scenario: Scenario) -> UnfinishedError | None:
+    """Run a network until its jobs are done, or return which are not."""
+    try:
+        scenario.network.run(limit_ns=point.settings.run.limit)
+    except UnfinishedError as error:
+        return error
+    scenario.network.trace.take()
+    return None
+
+
+def _left_out(scenario: Scenario) -> int:
+    """Return how many packets fast-forward has left out."""
+    forward = scenario.network.forward
+    return 0 if forward is None else forward.skipped_events
 
 
 def _kind_of(job: JobTable) -> type[NetsumJob] | type[PeerJob]:

@@ -162,7 +162,7 @@ class _Trace:
         self._fair_ns = 0
         self._fairness = 0.0
         for job in self.jobs:
-            self.network.pending += 1
+            self.network.pending.add((job.name, 0))
             self.network.at(job.arrival.at_ns, self._arrive, job)
 
     # Slots
@@ -280,7 +280,7 @@ class _Trace:
         self._measure()
         self.running.remove(job)
         self.completion_ns[job.number] = self.network.now_ns - job.arrival.at_ns
-        self.network.pending -= 1
+        self.network.pending.remove((job.name, 0))
         self._later(self._free, job)
 
     def _free(self, job: _SimulatedJob) -> None:

@@ -10,6 +10,7 @@ from controller.jobs import Job
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
+from host_agent.words import plural
 from sim.network.engine import loop
 from sim.network.engine.events import CONTROL, GENERATE, push
 from sim.network.engine.records import (
@@ -38,6 +39,26 @@ from sim.network.worker import Plan, Worker
 
 _SLICE: Final = 1 << 20  # Events between two checks whether the run was interrupted.
 NAMED_WORKERS: Final = 4  # How many workers an error names.
+
+
+class UnfinishedError(NetworkError):
+    """A run was over, and not all was done.
+
+    `workers`: the job's name and the rank of each that was waited for. `messages`: how many were not delivered. `limit_ns`: the
+    virtual time at which the run was over; None: nothing was left to happen.
+    """
+
+    def __init__(self, workers: Iterable[tuple[str, int]], messages: int, limit_ns: int | None) -> None:
+        self.workers, self.messages, self.limit_ns = sorted(workers), messages, limit_ns
+        names = [f"worker {rank} of job {job}" for job, rank in self.workers[:NAMED_WORKERS]]
+        if (rest := len(self.workers) - NAMED_WORKERS) > 0:
+            names.append(plural(rest, "other worker"))
+        if messages:
+            names.append(plural(messages, "message"))
+        when = (
+            "nothing is left to happen" if limit_ns is None else f"{limit_ns:,} ns of virtual time are over"
+        )
+        super().__init__(f"{when}, and the run waits for {', '.join(names)}")
 
 
 class Network(Graph):
@@ -71,7 +92,8 @@ class Network(Graph):
         self._controls: dict[int, tuple[Callable[..., None], tuple[Any, ...]]] = {}
         self._control_number = 0
         self._headers: list[Any] = []
-        self.pending = 0  # What else must have ended before a run is done; counted by those who wait for it.
+        # The name of the job and the rank of workers that must have ended, by those who wait for them, before a run is done.
+        self.pending: set[tuple[str, int]] = set()
         self._successors = np.zeros(0, np.int32)
 
     # Traffic, and what happens to packets.
@@ -183,6 +205,7 @@ class Network(Graph):
         switches: Node | Sequence[Node],
         plans: Callable[[int], Iterable[Plan]],
         *,
+        name: str = "",
         timeout_ns: int = 10**12,
         at_once: int = 1,
         first_chunk: int = 0,
@@ -200,6 +223,8 @@ class Network(Graph):
         ----------
         plans
             Called with a worker's rank: its collectives, of which `at_once` are submitted ahead.
+        name
+            Of the job, for errors; by default its own, or its number.
         timeout_ns
             A collective fails if nothing of it completes for that long.
         start_ns, cost
@@ -227,6 +252,7 @@ class Network(Graph):
                 len(self.workers),
                 admission,
                 plans(admission.rank),
+                job=name or (job.name if isinstance(job, Job) else str(admission.job_id)),
                 timeout_ns=timeout_ns,
                 at_once=at_once,
                 first_chunk=first_chunk,
@@ -324,8 +350,10 @@ class Network(Graph):
 
         Raises
         ------
+        UnfinishedError
+            Nothing is left to happen, or the limit of time is reached, and not all is done.
         NetworkError
-            Nothing is left to happen, or a limit is reached, and not all is done.
+            There were more than `max_events`.
         """
         finished = until or self.all_done
         budget = 1 if until is not None else _SLICE
@@ -335,12 +363,11 @@ class Network(Graph):
         self._refresh()
         while not finished():
             reason = self._advance(until_ps, budget)
-            if reason == loop.NOTHING_LEFT and not finished():
-                raise NetworkError(f"the event queue is empty, but {self._unfinished()} have not finished")
-            if reason == loop.TIME_UP:
-                raise NetworkError(
-                    f"{self._unfinished()} have not finished after {limit_ns} ns of virtual time"
-                )
+            if reason == loop.TIME_UP or (reason == loop.NOTHING_LEFT and not finished()):
+                workers = {(each.job, each.admission.rank) for each in self.workers if not each.done}
+                messages = int(self.world["messages_left"][0])
+                left = limit_ns if reason == loop.TIME_UP else None
+                raise UnfinishedError(self.pending | workers, messages, left)
             if last is not None and self.events_run >= last:
                 raise NetworkError(f"the run does not end: {max_events} events")
 
@@ -362,18 +389,6 @@ class Network(Graph):
                 return False
         return True
 
-    def _unfinished(self) -> str:
-        """Name some of the workers that are not done, or what else is not."""
-        names = [
-            f"{each.admission.worker_id} of job {each.admission.job_id}"
-            for each in self.workers
-            if not each.done
-        ]
-        if not names:
-            return f"{self.pending + int(self.world['messages_left'][0])} messages"
-        rest = len(names) - NAMED_WORKERS
-        return f"workers {', '.join(names[:NAMED_WORKERS])}" + (f" and {rest} others" if rest > 0 else "")
-
     def look_after(self, number: int) -> None:
         """Resolve finished and begin collectives of a worker, and send what it has to send."""
         worker = self.workers[number]
@@ -390,6 +405,9 @@ class Network(Graph):
     def _advance(self, until_ps: int, budget: int) -> int:
         world = self.world[0]
         reason = int(loop.advance(self.world, until_ps, budget, self._memory.margin))
+        while reason == loop.SUM_DUE:
+            self.outputs.compute()
+            reason = int(loop.compare(self.world))
         if reason == loop.WORKER_DUE:
             self.look_after(int(world["attend"]))
         elif reason == loop.SAMPLE_DUE:
@@ -405,9 +423,6 @@ class Network(Graph):
             self._programs.finish(int(world["attend"]))
         elif reason == loop.NEEDS_ROOM:
             self._memory.grow()
-        while reason == loop.SUM_DUE:
-            self.outputs.compute()
-            reason = int(loop.compare(self.world))
             self._memory.make_room()
         elif reason == loop.TRACE_FULL:
             self.trace.take()

@@ -29,6 +29,7 @@ class Worker:
         admission: Admission,
         plans: Iterable[Plan],
         *,
+        job: str,
         timeout_ns: int,
         at_once: int,
         first_chunk: int,
@@ -38,6 +39,7 @@ class Worker:
         self._network = network
         self.number = number
         self.admission = admission
+        self.job = job  # Its name.
         self.core = WorkerCore(admission, timeout_ns, first_chunk)  # The shipped one.
         self.schedule = Schedule(self.core)
         # outcomes, ended_ns: of its collectives that have ended, in order: how, if that is kept, and when.
