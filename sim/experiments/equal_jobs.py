@@ -6,6 +6,7 @@ packets of others pass, their times and counters are the same, too: values, addr
 the pods of all.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,13 +39,13 @@ def equal_jobs(settings: Settings) -> tuple[int, ...]:
     jobs_in = Counter(pod for each in pods for pod in each)
     found: defaultdict[JobTable, list[int]] = defaultdict(list)
     for number, job in enumerate(settings.job):
-        if len(pods[number]) == 1 and jobs_in[pods[number][0]] == 1 and _repeats(job, table):
+        if len(pods[number]) == 1 and jobs_in[min(pods[number])] == 1 and _repeats(job, table):
             found[replace(job, name="", first_host=1)].append(number)
     largest = max(found.values(), key=len, default=[])
     if len(largest) < 2 or len(settings.job) > MAX_JOB_ID:
         return ()
     regular = _pods_without_faults(settings)
-    kept = tuple(number for number in largest if pods[number][0] in regular)
+    kept = tuple(number for number in largest if pods[number] <= regular)
     return kept if len(kept) > 1 else ()
 
 
@@ -71,11 +72,12 @@ def copy_counters(scenario: Scenario, once: Scenario, settings: Settings, equal:
     network.world["events"] += len(equal) * ran.events_run
 
 
-def _pods_of(job: JobTable, table: TopologyTable) -> range:
-    """Return the pods that hosts of a job are in."""
+def _pods_of(job: JobTable, table: TopologyTable) -> set[int]:
+    """Return the pods that hosts of a job are in, and the switch that adds for it."""
     size = table.leaves * table.rack
     last = job.first_host - 1 + job.workers + server_count(job.contender, job.servers, job.workers) - 1
-    return range((job.first_host - 1) // size, last // size + 1)
+    adds = re.fullmatch(r"(?:agg|edge)(\d+)x\d+", job.switch)
+    return {*range((job.first_host - 1) // size, last // size + 1), *map(int, adds.groups() if adds else ())}
 
 
 def _edges_of_a_pod(table: TopologyTable) -> int:

@@ -293,6 +293,12 @@ size = "100kB"
         ('[[event]]\nat = "1ms"\naction = "link-down"\nlinks = "h17>edge4x0"\n[run]\nlimit = "40ms"', 0),
         ('[[job]]\nname = "guest"\nfirst_host = 5\nworkers = 2\ntree = true\nlanes = 64', 4),
         ('[[background]]\nsource = "h1"\ntarget = "h3"\nrate = "1gbit"\nstop = "1ms"', 0),
+        ('[run]\nlimit = "400us"', 5),
+        ('[run]\nlimit = "130us"', 5),
+        (
+            '[[job]]\nname = "guest"\nfirst_host = 29\nworkers = 2\nswitch = "agg1x0"\nlanes = 64\nsize = "16KiB"',
+            4,
+        ),
     ],
 )
 def test_of_equal_jobs_one_is_run(more: str, equal: int, programs: dict[int, str]) -> None:
