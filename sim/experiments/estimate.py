@@ -152,7 +152,7 @@ def _of_peer(
     far = len(leaves) / workers if job.contender == "ring" else 1 - 1 / max(len(leaves), 1)
     ways = 1 + far * (_levels(shape) - 1) * (len(leaves) > 1)
     steps = {
-        "ring": 2 * (workers - 1),
+        "ring": 2 * max(workers - 1, 1),
         "halving-doubling": 2 * ceil(log2(max(workers, 2))),
         "tree": 2,
     }.get(job.contender, 2 * servers)

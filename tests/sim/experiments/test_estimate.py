@@ -40,6 +40,13 @@ def test_packets_on_a_star(programs: dict[int, str], contender: str) -> None:
     )
 
 
+@pytest.mark.parametrize("contender", ["netsum", *PEERS])
+def test_one_worker_alone_has_an_estimate_and_a_run(programs: dict[int, str], contender: str) -> None:
+    (point,) = parse_experiment(f'[[job]]\ncontender = "{contender}"\nworkers = 1\n', "x").points
+    assert estimate(point.settings).seconds > 0
+    assert run_point(point, programs).rows[0]["duration_ns"] is not None
+
+
 @pytest.mark.parametrize(
     ("loss", "fast_forward"), [("0%", True), ("0%", False), ("0.01%", True), ("5%", True)]
 )
