@@ -1,17 +1,19 @@
 """Fast-forward: with it, everything that a run counts is what it is without, and most of a long run is left out."""
 
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sim.experiments.experiment import Point, load_experiment, parse_experiment
+from sim.experiments.experiment import load_experiment, parse_experiment
 from sim.experiments.netsum_job import NetsumJob, WrongSumError
-from sim.experiments.running import PointFailedError, Watch, run_point
+from sim.experiments.running import Watch, run_point
 from sim.experiments.values import expected_sum
-from sim.network.engine.records import LINK
+from sim.network.forwarding import FastForward
+from tests.sim.experiments.forwarding import compare, forwarded
 from tests.sim.experiments.hashes import cheap_points
+from tests.sim.experiments.random_files import LONG, SEEDS, random_file
 
 SMALLER: dict[str, dict[str, Any]] = {
     "trees": {"job.size": "2MB", "job.workers": [32, 64]},
@@ -76,65 +78,25 @@ sparse = "never"
 """
 
 
-def run(point: Point, programs: dict[int, str], *, forward: bool) -> tuple[Any, Watch]:
-    settings = replace(point.settings, run=replace(point.settings.run, fast_forward=forward))
-    watch = Watch()
-    try:
-        result = run_point(replace(point, settings=settings), programs, watch)
-    except PointFailedError as error:
-        return str(error), watch
-    return (result.rows, result.series, result.limits, result.events), watch
-
-
-def counted(watch: Watch) -> list[Any]:
-    """Return what links, switches, programs and cores have counted, and when workers' hosts were last busy."""
-    scenario = watch.scenario
-    assert scenario is not None
-    network = scenario.network
-    names = [name for name in LINK.names or () if not name.endswith("_packet")]
-    found: list[Any] = [network.link_records[names].tolist()]
-    switches = network.switch_records
-    found += [switches[name].tolist() for name in ("packets", "busy_ps", "busy_total_ps", "longest_wait_ps")]
-    found += [network.worker_records[name].tolist() for name in ("busy_ps", "busy_total_ps")]
-    for worker in network.workers:
-        state = worker.core.state[0]
-        found.append(worker.core.counters())
-        found.append(
-            [int(state[name]) for name in ("result_ns", "srtt_ns", "rto_ns", "progress_ns", "heard_ns")]
-        )
-    for programmed in network.programmed:
-        if programmed is not None:
-            found += [each.tolist() for each in programmed.engine.counter_arrays()]
-    return found
-
-
-def both(text: str, programs: dict[int, str]) -> tuple[Any, Watch]:
+def both(text: str, programs: dict[int, str]) -> FastForward:
     """Run the only point of an experiment with and without; everything must be the same."""
     (point,) = parse_experiment(text, "x", None).points
-    plain, slow = run(point, programs, forward=False)
-    skipped, fast = run(point, programs, forward=True)
-    assert skipped == plain
-    assert counted(fast) == counted(slow)
-    return plain, fast
-
-
-def forwarded(watch: Watch) -> Any:
-    assert watch.scenario is not None
-    assert watch.scenario.network.forward is not None
-    return watch.scenario.network.forward
+    compared = compare(point, programs)
+    assert compared.different == []
+    return forwarded(compared.watch)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_experiment_has_the_same_results(name: str, programs: dict[int, str]) -> None:
     for point in cheap_points(load_experiment(name, SMALLER.get(name))):
         if point.settings.job[0].contender == "netsum":
-            assert run(point, programs, forward=True)[0] == run(point, programs, forward=False)[0]
+            assert compare(point, programs).different == []
 
 
 def test_most_of_a_long_run_is_left_out(programs: dict[int, str]) -> None:
-    _, watch = both(STAR, programs)
-    assert forwarded(watch).skipped_chunks > 0.8 * 4 * 4096
-    assert forwarded(watch).jumps == 1
+    forward = both(STAR, programs)
+    assert forward.skipped_chunks > 0.8 * 4 * 4096
+    assert forward.jumps == 1
 
 
 @pytest.mark.parametrize(
@@ -161,31 +123,30 @@ def test_most_of_a_long_run_is_left_out(programs: dict[int, str]) -> None:
     ],
 )
 def test_what_comes_from_outside_ends_it(what: str, jumps: int, programs: dict[int, str]) -> None:
-    _, watch = both(STAR + what, programs)
-    assert (forwarded(watch).jumps >= jumps) if jumps else (forwarded(watch).jumps == 0)
+    forward = both(STAR + what, programs)
+    assert (forward.jumps >= jumps) if jumps else (forward.jumps == 0)
 
 
 def test_rates_at_which_a_period_is_not_a_whole_number_of_nanoseconds(programs: dict[int, str]) -> None:
-    _, watch = both(STAR.replace("10gbit", "7gbit"), programs)
-    assert forwarded(watch).jumps == 1
+    forward = both(STAR.replace("10gbit", "7gbit"), programs)
+    assert forward.jumps == 1
 
 
 def test_jobs_that_share_links_go_on_together(programs: dict[int, str]) -> None:
-    _, watch = both(STAR.replace("[[job]]", "[[job]]\ncopies = 2"), programs)
-    assert forwarded(watch).jumps >= 1
+    forward = both(STAR.replace("[[job]]", "[[job]]\ncopies = 2"), programs)
+    assert forward.jumps >= 1
 
 
 def test_losses_in_one_job_do_not_keep_another_from_it(programs: dict[int, str]) -> None:
-    _, watch = both(RACKS + '[[fault]]\nlinks = "h1>leaf1"\nloss = "1%"\n', programs)
-    forward = forwarded(watch)
+    forward = both(RACKS + '[[fault]]\nlinks = "h1>leaf1"\nloss = "1%"\n', programs)
     assert forward.jumps == 1
     assert forward.skipped_chunks > 0.7 * 4 * 4096
 
 
 def test_a_straggler_is_waited_for_between_periods(programs: dict[int, str]) -> None:
     more = 'collectives = 3\nstraggler = 1\nlate = "2ms"\n'
-    _, watch = both(STAR + more, programs)
-    assert forwarded(watch).jumps == 3
+    forward = both(STAR + more, programs)
+    assert forward.jumps == 3
 
 
 @pytest.mark.parametrize("slots", [2, 16])
@@ -200,8 +161,8 @@ def test_a_job_is_right_beside_one_that_waits(slots: int, programs: dict[int, st
 
 def test_links_that_nothing_passes_are_as_if_all_were_run(programs: dict[int, str]) -> None:
     text = STAR.replace("[topology]", '[topology]\nkind = "pods"\nleaves = 2\nrack = 2\nspines = 2\npods = 1')
-    _, watch = both(text + "tree = true\n", programs)
-    assert forwarded(watch).jumps == 1
+    forward = both(text + "tree = true\n", programs)
+    assert forward.jumps == 1
 
 
 def test_a_wrong_sum_behind_what_is_left_out_is_found(
@@ -303,15 +264,16 @@ size = "100kB"
 )
 def test_of_equal_jobs_one_is_run(more: str, equal: int, programs: dict[int, str]) -> None:
     (point,) = parse_experiment(PODS + more, "x", None).points
-    found: list[Any] = []
-    for forward in (True, False):
-        settings = replace(point.settings, run=replace(point.settings.run, fast_forward=forward))
-        try:
-            result = run_point(replace(point, settings=settings), programs)
-        except PointFailedError as error:
-            found.append((str(error),))
-            continue
-        assert result.equal_jobs == (equal if forward else 0)
-        found.append((result.rows, result.series, result.limits, result.events))
-    assert found[0] == found[1]
-    assert len(found[0]) == 1 or len({row["job"] for row in found[0][0]}) == len(point.settings.job)
+    compared = compare(point, programs)
+    assert compared.different == []
+    assert compared.equal_jobs == (0 if compared.reported.startswith("PointFailedError") else equal)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_random_file_has_the_same_results(seed: int, tmp_path: Path, programs: dict[int, str]) -> None:
+    (point,) = parse_experiment(random_file(seed, tmp_path), "x", None).points
+    compared = compare(point, programs)
+    assert compared.different == []
+    assert not compared.reported.startswith(("WrongSumError", "SettingError"))
+    if not LONG:
+        assert compared.equal_jobs or forwarded(compared.watch).jumps
