@@ -129,7 +129,7 @@ def _chunks_run(
         hit = _links_hit(fault, leaf_of, links)
         if hit and (fault.duplicate or fault.jitter or fault.straggle or fault.to_bad):
             return chunks
-        lost += fault.loss * hit * chunks
+        lost += (fault.loss or 0) * hit * chunks
     first, each_slot = _FIRST_CHUNKS
     return (1 + lost) * (first + each_slot * job.slots)
 

@@ -16,6 +16,7 @@ from host_agent.wire.constants import HEADER_BYTES
 from netsum_common.errors import unknown_keys
 from sim.errors import SettingError
 from sim.experiments.architectures import ARCHITECTURES
+from sim.experiments.effects import Effects
 from sim.experiments.settings import (
     Background,
     ControllerTable,
@@ -31,7 +32,6 @@ from sim.experiments.settings import (
     read_table,
 )
 from sim.experiments.summary import MEASURES
-from sim.peers.table import SERVED
 from sim.traces.graph import TraceError
 from sim.traces.reading import read_trace, trace_files
 from topologies.shaping import ETHERNET_HEADER_BYTES
@@ -201,7 +201,9 @@ def _parse(
     for key, value in (overrides or {}).items():
         sweep[key] = value if isinstance(value, list) else [value]
     tables = {key: value for key, value in whole.items() if key in _SINGLE or key in _LISTS}
-    points = tuple(_points(tables, sweep))
+    effects = Effects(sweep, overrides)
+    points = tuple(_points(tables, sweep, effects))
+    effects.check()
     varies = tuple(key for key, values in sweep.items() if len(values) > 1)
     for key in (each for name in ("x", "lines") for each in whole.get(name, "").split()):
         if key not in sweep:
@@ -257,14 +259,14 @@ def _range(place: str, found: Mapping[str, Any]) -> list[Any]:
     return values
 
 
-def _points(tables: dict[str, Any], sweep: Mapping[str, list[Any]]) -> Iterator[Point]:
+def _points(tables: dict[str, Any], sweep: Mapping[str, list[Any]], effects: Effects) -> Iterator[Point]:
     count = 0
     for combination in itertools.product(*sweep.values()):
         chosen = copy.deepcopy(tables)
         varied = tuple(zip(sweep, combination, strict=True))
         for key, value in varied:
             _set(chosen, key, value)
-        settings = _settings(chosen)
+        settings = _settings(chosen, effects)
         count += settings.run.seeds
         if count > MOST_POINTS:
             raise SettingError(f"sweep, run.seeds: expected at most {MOST_POINTS:,} points, found more")
@@ -300,7 +302,7 @@ def _copies(job: JobTable) -> Iterator[JobTable]:
         yield replace(job, name=name, first_host=first_host, copies=1)
 
 
-def _settings(tables: Mapping[str, Any]) -> Settings:
+def _settings(tables: Mapping[str, Any], effects: Effects) -> Settings:
     values: dict[str, Any] = {
         name: read_table(kind, tables.get(name, {}), name) for name, kind in _SINGLE.items()
     }
@@ -311,6 +313,7 @@ def _settings(tables: Mapping[str, Any]) -> Settings:
                 f"{name}: expected [[{name}]], a list of tables, found a {type(found).__name__}"
             )
         values[name] = tuple(read_table(kind, each, f"{name}[{at}]") for at, each in enumerate(found))
+    written = dict(values)
     values["job"] = tuple(copy for job in values["job"] for copy in _copies(job))
     if not values["job"]:
         raise SettingError("job: expected at least one [[job]]")
@@ -319,27 +322,31 @@ def _settings(tables: Mapping[str, Any]) -> Settings:
         raise SettingError(f"job: expected each job to have a name of its own, found {', '.join(names)}")
     settings = Settings(**values)
     _check(settings)
+    for name in _SINGLE:
+        effects.look(settings, name, None, tables.get(name, {}), written[name])
+    for name in _LISTS:
+        for at, found in enumerate(tables.get(name, ())):
+            effects.look(settings, name, at, found, written[name][at])
     return settings
 
 
 def _check(settings: Settings) -> None:
-    """Refuse settings that would be ignored, or that nothing could come of."""
-    mtu = settings.topology.mtu
+    """Refuse settings that nothing could come of."""
     for job in settings.job:
-        if job.servers and job.contender not in SERVED:
-            raise SettingError(
-                f"job {job.name}: servers: only {' and '.join(SERVED)} have servers, not {job.contender}"
-            )
-        if job.workload and (job.model or job.compute or job.quorum or job.density < 1):
-            raise SettingError(
-                f"job {job.name}: workload: expected no model, compute, quorum or density with it"
-            )
-        if job.density < 1 and job.quorum:
-            raise SettingError(f"job {job.name}: density: a quorum's arrays have no zeros: expected 1")
         if job.straggler >= job.workers:
             raise SettingError(
                 f"job {job.name}: straggler: expected a worker from 0 to {job.workers - 1}, found {job.straggler}"
             )
+    for at, flow in enumerate(settings.background):
+        if flow.source == flow.target:
+            raise SettingError(f"background[{at}]: expected another target than its source, {flow.source}")
+    if settings.topology.kind != "file":
+        check_packets(settings, settings.topology.mtu)
+
+
+def check_packets(settings: Settings, mtu: int) -> None:
+    """Raise SettingError if a packet is longer than the links' MTU."""
+    for job in settings.job:
         ours = job.contender == "netsum"
         frame = (
             job.lanes * 4 + HEADERS_BYTES if ours else settings.transport.segment + settings.transport.headers
@@ -350,8 +357,6 @@ def _check(settings: Settings) -> None:
                 f"topology.mtu: expected {frame - ETHERNET_HEADER_BYTES} or more for packets of {what}, found {mtu}"
             )
     for at, flow in enumerate(settings.background):
-        if flow.source == flow.target:
-            raise SettingError(f"background[{at}]: expected another target than its source, {flow.source}")
         if flow.packet - ETHERNET_HEADER_BYTES > mtu:
             raise SettingError(
                 f"background[{at}].packet: expected at most {mtu + ETHERNET_HEADER_BYTES} bytes, found {flow.packet}"

@@ -172,8 +172,6 @@ def _kind_of(job: JobTable) -> type[NetsumJob] | type[PeerJob]:
     if job.workload:
         return TraceJob
     if job.contender != "netsum":
-        if job.quorum:
-            raise SettingError(f"job {job.name}: quorum: only netsum has quorums, not {job.contender}")
         return PeerJob
     return RoundsJob if job.quorum else NetsumJob
 
@@ -207,7 +205,10 @@ def _schedule_worker_event(
 def _schedule_restart(scenario: Scenario, jobs: list[NetsumJob | PeerJob], event: Event, at: int) -> None:
     """Let a switch lose its registers and entries; the controller then starts its jobs in a new epoch."""
     name = scenario.switch_of(event, at).name
-    there = [job for job in jobs if isinstance(job, NetsumJob) and name in job.admitted.parts]
+    ours = [job for job in jobs if isinstance(job, NetsumJob)]
+    there = [job for job in ours if name in job.admitted.parts]
+    if ours and not there:
+        raise SettingError(f"event[{at}].switch: expected a switch that adds for a job, found {name!r}")
 
     def restart() -> None:
         if there:

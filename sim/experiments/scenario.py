@@ -9,20 +9,20 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from controller.job_controller import JobController
 from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_PROBE, KIND_RESULT, KIND_STATUS
 from host_agent.words import plural
 from sim.errors import SettingError
 from sim.experiments.controlling import Controlling
-from sim.experiments.experiment import Point, Settings
+from sim.experiments.experiment import Point, Settings, check_packets
 from sim.experiments.settings import Event, JobTable, TopologyTable
 from sim.network import shapes
 from sim.network.engine.scripts import DELAY, DROP
 from sim.network.graph import Node
 from sim.network.network import Network
-from sim.network.parameters import Bursts, Faults, HostCost, LinkParameters, SwitchCost
+from sim.network.parameters import Bursts, HostCost, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch
 from sim.network.trees import tree_controller
 from sim.peers.table import server_count
@@ -202,7 +202,9 @@ def shape_of(settings: Settings) -> shapes.Shape:
             return _generated(table, table.hosts or _hosts_needed(settings))
         if not table.file:
             raise SettingError("topology.file: expected the name of a topology, or a file's path")
-        return shapes.of_topology(load_topology(table.file), _base(table))
+        topology = load_topology(table.file)
+        check_packets(settings, topology.mtu)
+        return shapes.of_topology(topology, _base(table))
     except (shapes.ShapeError, TopologyError) as error:
         raise SettingError(str(error)) from None
 
@@ -262,10 +264,14 @@ def _generated(table: TopologyTable, hosts: int) -> shapes.Shape:
 def _add_faults(point: Point, scenario: Scenario) -> None:
     network = scenario.network
     for at, fault in enumerate(point.settings.fault):
-        bursts = Bursts(fault.to_bad, fault.to_good, fault.loss_bad) if fault.to_bad else None
-        faults = Faults(fault.loss, fault.duplicate, fault.jitter, fault.straggle, fault.straggle_by, bursts)
+        given: dict[str, Any] = {"loss": fault.loss, "duplicate": fault.duplicate, "jitter_ns": fault.jitter}
+        if fault.straggle is not None:
+            given |= {"straggle": fault.straggle, "straggle_ns": fault.straggle_by}
+        changes = {name: value for name, value in given.items() if value is not None}
+        if fault.to_bad is not None:
+            changes["bursts"] = Bursts(fault.to_bad, fault.to_good, fault.loss_bad) if fault.to_bad else None
         for name, number in scenario.matching(fault.links, f"fault[{at}].links"):
-            parameters = replace(scenario.link_parameters[name], faults=faults)
+            parameters = scenario.link_parameters[name].with_faults(**changes)
             scenario.link_parameters[name] = parameters
             network.set_link(number, parameters)
     for at, script in enumerate(point.settings.script):

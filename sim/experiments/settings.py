@@ -234,12 +234,13 @@ class FaultTable:
     """``[[fault]]``: what happens to packets on links."""
 
     links: str = _key(text_field, "*", "FROM>TO, with * for any")
-    loss: float = _key(_share, 0.0)
-    duplicate: float = _key(_share, 0.0)
-    jitter: int = _key(_time_ns, 0)
-    straggle: float = _key(_share, 0.0)
+    # None: 0, or what an earlier table sets for the link.
+    loss: float | None = _key(_share, None)
+    duplicate: float | None = _key(_share, None)
+    jitter: int | None = _key(_time_ns, None)
+    straggle: float | None = _key(_share, None)
     straggle_by: int = _key(_time_ns, 0)
-    to_bad: float = _key(_share, 0.0, "bursts: probability to turn bad, per packet")
+    to_bad: float | None = _key(_share, None, "bursts: probability to turn bad, per packet")
     to_good: float = _key(_share, 1.0)
     loss_bad: float = _key(_share, 1.0)
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from sim.errors import SettingError
 from sim.experiments.settings import JobTable
 from sim.network.engine.dice import CHANCES, philox
 from sim.traces.graph import Kind
@@ -47,16 +46,12 @@ def work_of(job: JobTable) -> Work:
 
     A round of a job with a quorum reduces one array, which is there when all has been computed.
 
-    Raises SettingError: there is no such model or trace, or it says how long computing takes and so does the job.
+    Raises SettingError: there is no such model or trace.
     """
     if job.workload:
         trace = read_trace(job.workload, job.workers)
         size = sum(step.node.size for step in trace.steps if 0 in step.ranks)
         return Work(job.collectives, trace.computing_ns(job.batch), 0, (Bucket(size, 0),))
-    if job.model and job.compute:
-        raise SettingError(
-            f"job {job.name}: compute: expected without a model, which says how long it computes"
-        )
     work = _work_of(job)
     if not job.quorum:
         return work

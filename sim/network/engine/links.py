@@ -24,7 +24,7 @@ from sim.network.engine.packets import (
     packet_of,
 )
 from sim.network.engine.records import LINK, PS_PER_S
-from sim.network.engine.scripts import PASSES, scripted_action
+from sim.network.engine.scripts import DELAY, PASSES, scripted_action
 from sim.network.engine.trace import LEAVES, LOST_ON_LINK, note
 
 _BITS: Final = 8
@@ -143,7 +143,7 @@ def _try_fate(world: Record, link: Record, number: Integer, packet: Integer, arr
     if link.scripted != 0:
         action, delay_ps = scripted_action(world, number, packet)
         if action != PASSES:
-            if delay_ps > 0:
+            if action == DELAY:
                 push(world, arrive_ps + delay_ps, np.int64(ARRIVAL), number, packet)
                 return
             lost = True
