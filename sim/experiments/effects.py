@@ -18,16 +18,14 @@ Rule = tuple[Callable[["Settings", Any], object], str]
 
 
 def _kinds(*kinds: str) -> Rule:
-    return lambda all_of_it, topology: topology.kind in kinds, f"kind = {' or '.join(kinds)}"
+    return lambda _, topology: topology.kind in kinds, f"kind = {' or '.join(kinds)}"
 
 
-def _has_netsum(settings: Settings, table: object) -> bool:
-    del table
+def _has_netsum(settings: Settings, _: object) -> bool:
     return any(job.contender == "netsum" for job in settings.job)
 
 
-def _has_flows(settings: Settings, table: object) -> bool:
-    del table
+def _has_flows(settings: Settings, _: object) -> bool:
     return any(job.contender != "netsum" or job.workload for job in settings.job)
 
 
