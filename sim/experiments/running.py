@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -75,13 +76,17 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
             "expected smaller arrays, or simulated_lanes = 64 with 256 lanes"
         )
     equal = equal_jobs(point.settings) if watch is None else ()
-    scenario = build(point, programs)
-    if point.settings.run.fast_forward:
-        scenario.network.forward = FastForward(scenario.network)
+    scenario, once = _build(point, programs), None
     jobs: list[NetsumJob | PeerJob] = []
     for number, job in enumerate(point.settings.job):
         if number not in equal:
             jobs.append(_kind_of(job)(point, number, scenario, work_of(job)))
+        elif once is None:
+            only = replace(point, settings=alone(point.settings, number))
+            once = _build(only, programs)
+            jobs.append(NetsumJob(only, 0, once, work_of(job)))
+        else:
+            jobs.append(jobs[equal[0]])
     for at, event in enumerate(point.settings.event):
         if event.action.endswith("-worker"):
             _schedule_worker_event(point, scenario, jobs, at)
@@ -102,7 +107,7 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
     if watch is not None:
         watch.begin(scenario, jobs)
     try:
-        left_out = _run(point, equal, programs, scenario, jobs)
+        left_out = _run(point, scenario, once, equal)
     except NetworkError as error:
         raise PointFailedError(str(error)) from None
     result = PointResult(
@@ -117,55 +122,37 @@ def run_point(point: Point, programs: Programs, watch: Watch | None = None) -> P
     return result
 
 
-def _run(
-    point: Point,
-    equal: Sequence[int],
-    programs: Programs,
-    scenario: Scenario,
-    jobs: list[NetsumJob | PeerJob],
-) -> int:
-    """Run the jobs until all are done, of the equal ones one, and enter it and what it counted for all.
+def _build(point: Point, programs: Programs) -> Scenario:
+    scenario = build(point, programs)
+    if point.settings.run.fast_forward:
+        scenario.network.forward = FastForward(scenario.network)
+    return scenario
+
+
+def _run(point: Point, scenario: Scenario, once: Scenario | None, equal: Sequence[int]) -> int:
+    """Run the jobs until all are done, and enter for all equal ones what the one in a network of its own has counted.
 
     Returns how many packets were left out. Raises NetworkError: not all were done.
     """
-    unfinished = [_run_network(point, scenario)]
-    left_out = _left_out(scenario)
-    if equal:
-        only = replace(point, settings=alone(point.settings, equal[0]))
-        once = build(only, programs)
-        once.network.forward = FastForward(once.network)
-        job = NetsumJob(only, 0, once, work_of(only.settings.job[0]))
-        if (error := _run_network(only, once)) is not None:
+    errors, left_out, limit_ns = [], 0, point.settings.run.limit
+    for each in (scenario, once):
+        if each is None:
+            continue
+        try:
+            each.network.run(limit_ns=limit_ns)
+        except UnfinishedError as error:
             names = [point.settings.job[number].name for number in equal]
             workers = [(name, rank) for name in names for _, rank in error.workers]
-            unfinished.append(UnfinishedError(workers, error.messages, error.limit_ns))
-        left_out += _left_out(once) + (len(equal) - 1) * int(once.network.link_records["packets"].sum())
-        copy_counters(scenario, once, point.settings, equal)
-        for number in equal:
-            jobs.insert(number, job)
-    if errors := [error for error in unfinished if error is not None]:
-        raise UnfinishedError(
-            [worker for error in errors for worker in error.workers],
-            sum(error.messages for error in errors),
-            max((error.limit_ns for error in errors), key=lambda limit_ns: limit_ns or 0),
-        )
-    return left_out
-
-
-def _run_network(point: Point, scenario: Scenario) -> UnfinishedError | None:
-    """Run a network until its jobs are done, or return which are not."""
-    try:
-        scenario.network.run(limit_ns=point.settings.run.limit)
-    except UnfinishedError as error:
-        return error
+            errors.append((workers if each is once else error.workers, error.messages, error.limit_ns))
+        left_out += each.network.forward.skipped_events if each.network.forward is not None else 0
+    if errors:
+        workers, messages, limits = zip(*errors, strict=True)
+        raise UnfinishedError(chain(*workers), sum(messages), limit_ns if limit_ns in limits else None)
     scenario.network.trace.take()
-    return None
-
-
-def _left_out(scenario: Scenario) -> int:
-    """Return how many packets fast-forward has left out."""
-    forward = scenario.network.forward
-    return 0 if forward is None else forward.skipped_events
+    if once is not None:
+        left_out += (len(equal) - 1) * int(once.network.link_records["packets"].sum())
+        copy_counters(scenario, once, point.settings, equal)
+    return left_out
 
 
 def _kind_of(job: JobTable) -> type[NetsumJob] | type[PeerJob]:

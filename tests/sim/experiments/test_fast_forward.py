@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sim.experiments.equal_jobs import equal_jobs
 from sim.experiments.experiment import load_experiment, parse_experiment
 from sim.experiments.netsum_job import NetsumJob, WrongSumError
 from sim.experiments.running import Watch, run_point
@@ -267,6 +268,17 @@ def test_of_equal_jobs_one_is_run(more: str, equal: int, programs: dict[int, str
     compared = compare(point, programs)
     assert compared.different == []
     assert compared.equal_jobs == (0 if compared.reported.startswith("PointFailedError") else equal)
+
+
+def test_equal_jobs_that_no_switch_takes_are_refused_before_others_are_run(programs: dict[int, str]) -> None:
+    text = PODS.replace("rack = 2", "rack = 40").replace("leaves = 2", "leaves = 1")
+    text = text.replace("workers = 4", "workers = 1").replace("copies = 5", "copies = 5\nworkers = 40")
+    text = text.replace("first_host = 2", "first_host = 20")
+    (point,) = parse_experiment(text, "x", None).points
+    assert len(equal_jobs(point.settings)) == 5
+    compared = compare(point, programs)
+    assert compared.reported.startswith("SettingError: job a1: switch edge0x0 would have 40 children")
+    assert compared.different == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
