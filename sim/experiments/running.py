@@ -134,20 +134,25 @@ def _run(point: Point, scenario: Scenario, once: Scenario | None, equal: Sequenc
 
     Returns how many packets were left out. Raises NetworkError: not all were done.
     """
-    errors, left_out, limit_ns = [], 0, point.settings.run.limit
+    errors: list[UnfinishedError] = []
+    left_out, limit_ns = 0, point.settings.run.limit
     for each in (scenario, once):
         if each is None:
             continue
         try:
             each.network.run(limit_ns=limit_ns)
         except UnfinishedError as error:
-            names = [point.settings.job[number].name for number in equal]
-            workers = [(name, rank) for name in names for _, rank in error.workers]
-            errors.append((workers if each is once else error.workers, error.messages, error.limit_ns))
+            errors.append(error)
+            if each is once:
+                names = [point.settings.job[number].name for number in equal]
+                error.workers = [(name, rank) for name in names for _, rank in error.workers]
         left_out += each.network.forward.skipped_events if each.network.forward is not None else 0
     if errors:
-        workers, messages, limits = zip(*errors, strict=True)
-        raise UnfinishedError(chain(*workers), sum(messages), limit_ns if limit_ns in limits else None)
+        raise UnfinishedError(
+            chain.from_iterable(error.workers for error in errors),
+            sum(error.messages for error in errors),
+            limit_ns if any(error.limit_ns for error in errors) else None,
+        )
     scenario.network.trace.take()
     if once is not None:
         left_out += (len(equal) - 1) * int(once.network.link_records["packets"].sum())
