@@ -1,4 +1,4 @@
-"""Where each setting of an experiment has an effect. One that has none at any point of its experiment is refused."""
+"""Rules of where a setting has an effect. One that has none at any point of its experiment is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sim.experiments.experiment import Settings
 
 Rule = tuple[Callable[["Settings", Any], object], str]
-"""Whether a setting of a table has an effect among all settings, and what it needs for that."""
+"""Whether a setting has an effect, given all settings and its table, and a text of what it needs."""
 
 
 def _kinds(*kinds: str) -> Rule:
@@ -171,13 +171,13 @@ class Effects:
 
     def __init__(self, sweep: Collection[str], only: Collection[str] | None) -> None:
         self._sweep, self._only = sweep, only
-        self._idle: dict[str, str] = {}  # What each place needs that had no effect so far.
+        self._idle: dict[str, str] = {}  # Settings without effect so far, by place, and their needs.
         self._used: set[str] = set()
 
     def look(
         self, settings: Settings, name: str, at: int | None, found: Mapping[str, Any], table: Any
     ) -> None:
-        """Take in a table of a point: its keys in the file or sweep, and what was read."""
+        """Take in a table of a point. `found`: its keys as written; `table`: the values read."""
         place = name if at is None else f"{name}[{at}]"
         if name in RULES and self._only is None:
             self._note(place, RULES[name], settings, table)

@@ -21,8 +21,7 @@ from sim.experiments.settings import Event, JobTable
 from sim.experiments.trace_job import TraceJob
 from sim.experiments.work import Work, work_of
 from sim.network.forwarding import FastForward
-from sim.network.graph import NetworkError
-from sim.network.network import UnfinishedError
+from sim.network.graph import NetworkError, UnfinishedError
 
 Row = dict[str, Any]
 _NS_PER_S = 1e9

@@ -1,6 +1,6 @@
 """The graph of a network: its hosts, switches and links, and where packets go in it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from controller.addresses import ipv4_int
 from controller.jobs import WorkerEndpoint
+from host_agent.words import plural
 from sim.errors import SimulationError
 from sim.network.engine.dice import chance_of
 from sim.network.engine.packets import HEADERS_BYTES
@@ -22,12 +23,33 @@ from sim.network.programming import ProgrammedSwitch
 from sim.network.routes import find_routes
 
 ENDPOINTS_PER_NODE: Final = 16  # Workers of a host at a time.
+NAMED_WORKERS: Final = 4  # How many workers an error names.
 _HEADER_ONLY_BYTES: Final = HEADERS_BYTES + 28
 """No frame without lanes is longer: headers, the protocol's header, a STATUS."""
 
 
 class NetworkError(SimulationError):
     """A network cannot be built or run as asked; the message says why."""
+
+
+class UnfinishedError(NetworkError):
+    """A run was over, and not all was done.
+
+    `workers`: the job's name and the rank of each that was waited for. `messages`: how many were not delivered. `limit_ns`: the
+    virtual time at which the run was over; None: nothing was left to happen.
+    """
+
+    def __init__(self, workers: Iterable[tuple[str, int]], messages: int, limit_ns: int | None) -> None:
+        self.workers, self.messages, self.limit_ns = sorted(workers), messages, limit_ns
+        names = [f"worker {rank} of job {job}" for job, rank in self.workers[:NAMED_WORKERS]]
+        if (rest := len(self.workers) - NAMED_WORKERS) > 0:
+            names.append(plural(rest, "other worker"))
+        if messages:
+            names.append(plural(messages, "message"))
+        when = (
+            "nothing is left to happen" if limit_ns is None else f"{limit_ns:,} ns of virtual time are over"
+        )
+        super().__init__(f"{when}, and the run waits for {', '.join(names)}")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from controller.jobs import Job
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
-from host_agent.words import plural
 from sim.network.engine import loop
 from sim.network.engine.events import CONTROL, GENERATE, push
 from sim.network.engine.records import (
@@ -29,7 +28,7 @@ from sim.network.engine.records import (
 from sim.network.engine.workers import NEEDS_PYTHON, drive
 from sim.network.forwarding import FastForward
 from sim.network.frames import FIRST_UDP_PORT, headers
-from sim.network.graph import ENDPOINTS_PER_NODE, Graph, NetworkError, Node
+from sim.network.graph import ENDPOINTS_PER_NODE, Graph, NetworkError, Node, UnfinishedError
 from sim.network.memory import Memory, Rows, address_of, together
 from sim.network.outputs import Outputs
 from sim.network.packet_trace import PacketTrace
@@ -38,27 +37,6 @@ from sim.network.programs import Programs
 from sim.network.worker import Plan, Worker
 
 _SLICE: Final = 1 << 20  # Events between two checks whether the run was interrupted.
-NAMED_WORKERS: Final = 4  # How many workers an error names.
-
-
-class UnfinishedError(NetworkError):
-    """A run was over, and not all was done.
-
-    `workers`: the job's name and the rank of each that was waited for. `messages`: how many were not delivered. `limit_ns`: the
-    virtual time at which the run was over; None: nothing was left to happen.
-    """
-
-    def __init__(self, workers: Iterable[tuple[str, int]], messages: int, limit_ns: int | None) -> None:
-        self.workers, self.messages, self.limit_ns = sorted(workers), messages, limit_ns
-        names = [f"worker {rank} of job {job}" for job, rank in self.workers[:NAMED_WORKERS]]
-        if (rest := len(self.workers) - NAMED_WORKERS) > 0:
-            names.append(plural(rest, "other worker"))
-        if messages:
-            names.append(plural(messages, "message"))
-        when = (
-            "nothing is left to happen" if limit_ns is None else f"{limit_ns:,} ns of virtual time are over"
-        )
-        super().__init__(f"{when}, and the run waits for {', '.join(names)}")
 
 
 class Network(Graph):
