@@ -35,8 +35,10 @@ class UdpLink(Link):
     """
 
     def __init__(self, core: WorkerCore, bind: Bind) -> None:
-        given, address = (bind, None) if isinstance(bind, socket.socket) else (None, bind)
-        self._socket = given or socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        if isinstance(bind, socket.socket):
+            self._socket, address = bind, bind.getsockname()
+        else:
+            self._socket, address = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), bind
         super().__init__(core)
         switch = core.admission.switch
         try:
@@ -44,7 +46,7 @@ class UdpLink(Link):
             self._enlarge_buffers()
             # The switch drops fragments, so a packet that is too long for the path is refused here.
             self._socket.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
-            if address is not None:
+            if bind is address:
                 self._socket.bind(address)
             # Connected, the kernel drops what others send and reports when nothing listens on the switch's port.
             self._socket.connect(switch)
@@ -52,7 +54,7 @@ class UdpLink(Link):
         except OSError as error:
             self.close()
             raise MisuseError(
-                f"cannot open a UDP socket from {bind} to the switch at {switch}: {error}"
+                f"cannot open a UDP socket from {address} to the switch at {switch}: {error}"
             ) from error
         self.link = np.zeros(1, LINK)
         self.link["fd"] = self._socket.fileno()
