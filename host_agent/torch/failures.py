@@ -1,7 +1,9 @@
 """What became of a collective that failed, in the words of those who use torch: ranks, and what each of them called."""
 
 import contextlib
+import functools
 import math
+import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -19,9 +21,12 @@ from host_agent.errors import (
     SumOverflowError,
 )
 from host_agent.joining import AbsentWorkersError, JoinError
+from host_agent.torch.gloo_reductions import GlooError
 
 LEAVING_GRACE_S: Final = 2.0
 """How long a collective may go on after a worker has left: one that all took part in still ends well."""
+DEPARTURE_S: Final = 3.0
+"""How long a call that lost its connection waits to hear which rank has left: the controller gives that rank two seconds."""
 EXCHANGE_S: Final = 2.0  # How long ranks that do not agree wait to read what the others called.
 _AFTERWARDS: Final = (
     "This group cannot be used any more: destroy it and make a new one, or let torchrun restart the job"
@@ -43,6 +48,7 @@ class Failures:
         self._left: dict[int, None] = {}
         self._first_left_at = math.inf
         self._end = ""
+        self._departed = threading.Event()
         self._destroyed = False
         self._first = ""
 
@@ -53,18 +59,38 @@ class Failures:
         self._first_left_at = min(self._first_left_at, now)
         if now - self._first_left_at < LEAVING_GRACE_S / 2:
             self._left[worker_id] = None
+        self._departed.set()
 
     def note_end(self, reason: str) -> None:
         """Keep why the job, or this rank's part in it, ended."""
         self._end = f"the job of this group has ended: {reason}"
+        self._departed.set()
 
     def note_restart(self, reason: str) -> None:
         """Keep why the job was restarted: what was under way in it is lost."""
         self._end = f"{reason}, so what was added for this group is lost"
+        self._departed.set()
 
     def note_destroyed(self) -> None:
         """Keep that this rank has left by itself."""
         self._destroyed = True
+        self._departed.set()
+
+    def broken(self) -> BrokenCommunicatorError | None:
+        """Return the error of calls of a group that has failed."""
+        return BrokenCommunicatorError(self._first) if self._first else None
+
+    def note_refusal(self, number: int, refusal: str) -> None:
+        """Tell the ranks that wait for this one that it does not take part in a call, which all ranks count alike."""
+        with contextlib.suppress(RuntimeError):
+            self._own_store.set(f"refused/{number}", f"rank {self._ranks[self._rank]} refused: {refusal}")
+
+    def refusal(self, number: int) -> PeerError | None:
+        """Look whether another rank has refused a call."""
+        with contextlib.suppress(RuntimeError):
+            if self._own_store.check([f"refused/{number}"]):
+                return PeerError(self._own_store.get(f"refused/{number}").decode())
+        return None
 
     def explain(self, what: str, error: BaseException) -> BaseException:
         """Return the error that users of torch are to see; its ``__cause__`` is netsum's own.
@@ -78,11 +104,14 @@ class Failures:
                 f"{error.elements} of the sums do not fit the type: convert to a wider one before the call"
             )
             return backend_error(what, reason, error)
-        if isinstance(error, ClosedCommunicatorError):
-            if self._destroyed or not (self._left or self._end):
-                return backend_error(what, "the process group was destroyed before this was done", error)
-            error = PeerError(self._departure())
-        elif isinstance(error, JoinError) and (self._left or self._end):
+        ends = isinstance(error, ClosedCommunicatorError)
+        if isinstance(error, GlooError):
+            # A connection breaks at once, and who has left is known later.
+            ends = error.timed_out or self._departed.wait(DEPARTURE_S)
+        gone = bool(self._left or self._end)
+        if ends and (self._destroyed or (not gone and not isinstance(error, GlooError))):
+            return backend_error(what, "the process group was destroyed before this was done", error)
+        if gone and (ends or isinstance(error, JoinError)):
             error = PeerError(self._departure())
         elif isinstance(error, BrokenCommunicatorError):
             return backend_error(what, f"this process group failed before: {self._first}", error)
@@ -96,6 +125,11 @@ class Failures:
             return f"{missing} did not take part before the timeout of {self._timeout_s:g} s"
         if isinstance(error, MismatchError):
             return f"the ranks do not agree on this collective; {self._who_called_what(what)}"
+        if isinstance(error, GlooError):
+            reason = f"Gloo failed at rank {self._ranks[self._rank]}: {error}"
+            return (
+                f"{reason}; {self._who_called_what(what)}" if error.timed_out and error.collective else reason
+            )
         return str(error)
 
     def _departure(self) -> str:
@@ -103,13 +137,19 @@ class Failures:
             return self._end
         return f"{self._names(sorted(self._left))} left before this was done"
 
+    @functools.cached_property
+    def _own_store(self) -> dist.Store:
+        """The group's store by a connection of its own, as another thread may be waiting for something on the group's."""
+        try:
+            return self._store.clone()
+        except RuntimeError:  # Not every kind of store has copies.
+            return self._store
+
     def _who_called_what(self, what: str) -> str:
         """Write what this rank called into the store, and read what the others called."""
         callers: dict[str, list[int]] = {what: [self._rank]}
-        # A connection of its own: another thread may be waiting for something on the group's.
-        store = self._store
+        store = self._own_store
         with contextlib.suppress(RuntimeError):
-            store = store.clone()
             store.set(str(self._rank), what)
         until = time.monotonic() + EXCHANGE_S
         for other in range(len(self._ranks)):

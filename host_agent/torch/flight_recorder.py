@@ -22,7 +22,10 @@ from host_agent.errors import MisuseError, SumOverflowError
 
 FORMAT: Final = "2.10"
 _LIBRARY: Final = "gloo"
-"""The prefix of operations' names; torchfrtrace knows libraries of its own list only."""
+"""The prefix of all operations' names: PyTorch 2.13's torchfrtrace knows libraries of its own list only."""
+_DESCRIPTION: Final = (
+    "netsum"  # Of the groups; the tool compares only operations of groups of one description.
+)
 _MS: Final = 1e6
 
 Tensors = Sequence[tuple[torch.Size | tuple[int, ...], torch.dtype]]  # Shapes and types.
@@ -53,8 +56,8 @@ class Recorded:
     inputs: Tensors
     outputs: Tensors
     created_ns: int
+    through_gloo: bool = False
     completed_ns: int = 0
-    through_gloo: Any = None  # its work, until that is done
 
     def ended(self, error: BaseException | None) -> None:
         """Record that it has ended; a failure after which the group can go on is none for the recorder."""
@@ -63,12 +66,6 @@ class Recorded:
         else:
             recorder.failed(self)
 
-    def is_under_way(self) -> bool:
-        """Look whether what goes through Gloo is not done yet."""
-        if self.through_gloo is not None and self.through_gloo.is_completed():
-            self.completed_ns, self.through_gloo = time.time_ns(), None
-        return self.through_gloo is not None
-
     def entry(self) -> dict[str, Any]:
         """Return what a file says of it."""
         done = self.completed_ns > 0
@@ -76,7 +73,8 @@ class Recorded:
         return {
             "record_id": self.record,
             "pg_id": 0,
-            "process_group": (self.group.name, self.group.name),
+            "process_group": (self.group.name, _DESCRIPTION),
+            "library": "gloo" if self.through_gloo else "netsum",  # torchfrtrace does not read it.
             "collective_seq_id": self.sequence,
             "p2p_seq_id": self.sequence if peers else 0,
             "op_id": self.sequence,
@@ -102,7 +100,6 @@ class FlightRecorder:
 
     def __init__(self, capacity: int) -> None:
         self._kept: deque[Recorded] = deque(maxlen=capacity)
-        self._under_way: list[Recorded] = []  # Through Gloo, which does not say when they end.
         self._groups: dict[str, RecordedGroup] = {}
         self._rank = 0
         self._records = 0
@@ -123,22 +120,16 @@ class FlightRecorder:
         operation: str,
         inputs: Tensors,
         outputs: Tensors,
-        through_gloo: Any = None,
+        through_gloo: bool = False,
     ) -> Recorded:
         """Record that a collective begins, the `sequence`-th of its group, and return the record."""
         with self._lock:
             self._records += 1
             made = Recorded(
-                self._records, group, sequence, operation, inputs, outputs, time.time_ns(), 0, through_gloo
+                self._records, group, sequence, operation, inputs, outputs, time.time_ns(), through_gloo
             )
             self._kept.append(made)
-            if through_gloo is not None:
-                self._look()
-                self._under_way.append(made)
         return made
-
-    def _look(self) -> None:
-        self._under_way = [each for each in self._under_way if each.is_under_way()]
 
     def failed(self, record: Recorded) -> None:
         """Write a file if TORCH_FR_DUMP_TEMP_FILE is set, once for each group: later failures follow from the first."""
@@ -161,10 +152,9 @@ class FlightRecorder:
         Raises OSError if the file cannot be written.
         """
         with self._lock:
-            self._look()
             kept = list(self._kept)
         groups = {
-            name: {"name": name, "desc": name, "ranks": str(list(group.ranks))}
+            name: {"name": name, "desc": _DESCRIPTION, "ranks": str(list(group.ranks))}
             for name, group in self._groups.items()
         }
         content = {"version": FORMAT, "pg_config": groups, "entries": [each.entry() for each in kept]}

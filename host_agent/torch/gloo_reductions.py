@@ -1,5 +1,6 @@
 """The collectives of a communicator, done by Gloo: for groups that the switch has no slots for."""
 
+import re
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
@@ -13,9 +14,9 @@ from torch import Tensor
 from host_agent.codecs.accumulator import Accumulator
 from host_agent.collectives import Op
 from host_agent.collectives.rows import Rows
-from host_agent.errors import ClosedCommunicatorError, MisuseError
-from host_agent.torch.calls import with_values
-from host_agent.torch.reductions import check_fit
+from host_agent.errors import ClosedCommunicatorError, MisuseError, PeerError
+from host_agent.torch.calls import nothing, with_values
+from host_agent.torch.reductions import ThroughGloo, check_fit
 
 Array = npt.NDArray[Any]
 
@@ -25,9 +26,43 @@ _OPERATIONS: Final = {
     "min": dist.ReduceOp.MIN,
     "max": dist.ReduceOp.MAX,
     "bor": dist.ReduceOp.BOR,
+    "product": dist.ReduceOp.PRODUCT,
+    "bxor": dist.ReduceOp.BXOR,
 }
 _WIDER: Final = {np.dtype(np.float16): np.float32, np.dtype(np.int32): np.int64}
 """Types that are added in another one: rounded, or checked for overflow, once at the end."""
+
+
+class GlooError(PeerError):
+    """Gloo could not do a call: a process or a connection failed, or some process was not there in time.
+
+    `collective`: whether all ranks of the group take part in the call.
+    """
+
+    def __init__(self, error: RuntimeError, collective: bool) -> None:
+        # Without the place in Gloo's sources.
+        super().__init__(re.sub(r"^\[[^]]*\] *", "", str(error)).strip().removesuffix("."))
+        self.collective, self.timed_out = collective, "timed out" in str(error).lower()
+
+
+def future_of(work: Any, finish: Callable[[], Any] = nothing) -> Future[Any]:
+    """Return a future of what `finish`, called when a collective of Gloo is done, returns; GlooError if the collective fails."""
+    done: Future[Any] = Future()
+
+    def end(gloo_future: torch.futures.Future[Any]) -> None:
+        try:
+            try:
+                gloo_future.value()
+            except RuntimeError as error:
+                raise GlooError(error, collective=True) from error
+            result = finish()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(result)
+
+    work.get_future().add_done_callback(end)
+    return done
 
 
 class GlooReductions:
@@ -43,7 +78,9 @@ class GlooReductions:
         self._size = size
         self._closed = False
 
-    def allreduce_async(self, array: Array | Accumulator, op: Op, *, out: Array, **how: Any) -> Future[Any]:
+    def allreduce_async(
+        self, array: Array | Accumulator, op: Op | ThroughGloo, *, out: Array, **how: Any
+    ) -> Future[Any]:
         """Begin to reduce an array over all ranks, densely and in full; see `Communicator.allreduce`."""
         if isinstance(array, Accumulator) or how.get("exact"):
             raise MisuseError(
@@ -112,19 +149,8 @@ class GlooReductions:
     ) -> Future[Any]:
         if self._closed:
             raise ClosedCommunicatorError("the process group was destroyed")
-        done: Future[Any] = Future()
         if working is not None and working.numel() == 0:
+            done: Future[Any] = Future()
             done.set_result(None)
             return done
-
-        def end(gloo_future: torch.futures.Future[Any]) -> None:
-            try:
-                gloo_future.value()  # raises what the collective failed with
-                result = finish()
-            except BaseException as error:
-                done.set_exception(error)
-            else:
-                done.set_result(result)
-
-        begin().get_future().add_done_callback(end)
-        return done
+        return future_of(begin(), finish)

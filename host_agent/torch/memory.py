@@ -7,6 +7,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from host_agent.errors import ArrayError
+
 _TYPES: Final = {
     torch.bool: "?",
     torch.uint8: "u1",
@@ -46,6 +48,33 @@ def array_of(tensor: Tensor) -> npt.NDArray[Any]:
 
 
 def overwrite(target: Tensor, source: Tensor) -> None:
-    """Copy values into a tensor, in any thread: one of inference mode may be written in that mode only."""
+    """Copy values into a tensor, in any thread: one of inference mode may be written in that mode only.
+
+    Raises ArrayError if elements of the target share memory, as those of an expanded tensor do, and their values differ.
+    """
     with torch.inference_mode(target.is_inference()), torch.no_grad():
-        target.copy_(source)
+        if target.is_contiguous() or not _overlaps_itself(target):
+            target.copy_(source)
+            return
+        once = tuple(slice(1) if stride == 0 else slice(None) for stride in target.stride())
+        target[once].copy_(source[once])
+        if not torch.equal(_bits(target), _bits(source)):
+            raise ArrayError(
+                f"elements of a result {list(target.shape)} share memory, and their values differ: call clone() before"
+            )
+
+
+def _overlaps_itself(tensor: Tensor) -> bool:
+    """Return whether elements may share memory: whether a step of some dimension stays within the reach of the smaller ones."""
+    reach = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride < reach:
+            return True
+        reach += stride * (size - 1)
+    return False
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """Return a copy of a tensor's bytes, as NaNs do not equal one another."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    return plain.contiguous().reshape(-1).view(torch.uint8)

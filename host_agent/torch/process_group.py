@@ -7,11 +7,12 @@ and the data type.
 """
 
 import contextlib
+import functools
 import itertools
 import os
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Final
@@ -29,13 +30,12 @@ from host_agent.joining import NoSlotsError, Seat
 from host_agent.torch.calls import cut, label_of, listed, nothing, operation_of, with_values
 from host_agent.torch.failures import Failures
 from host_agent.torch.flight_recorder import described, recorder
-from host_agent.torch.gloo_reductions import GlooReductions
-from host_agent.torch.memory import overwrite
+from host_agent.torch.gloo_reductions import GlooReductions, future_of
 from host_agent.torch.options import Options
 from host_agent.torch.reductions import bytes_of, kind_of, on_slots, reduction
 from host_agent.torch.rendezvous import join
 from host_agent.torch.resizing import adopted, announce
-from host_agent.torch.slot_group import SlotGroup
+from host_agent.torch.slot_group import SlotGroup, failed
 from host_agent.torch.sparse import reduce_sparse, sparse_on_slots
 from host_agent.torch.staging import host_memory, staged, write_staged
 from host_agent.torch.subclasses import for_subclasses
@@ -45,7 +45,8 @@ from host_agent.torch.work import NetsumWork
 from host_agent.words import plural
 
 NAME: Final = "netsum"
-Finish = Callable[[], None]
+Part = tuple[Future[Any], Callable[[], None]]
+"""A collective under way, and what brings its result where it belongs."""
 
 
 @untraced_methods
@@ -128,22 +129,17 @@ class NetsumProcessGroup(ThroughGloo):
         tensors = listed(tensors)
         operation = operation_of(opts)
         kind = kind_of(operation)
+        label, called = label_of("all_reduce", kind, *tensors), ("all_reduce", tensors, tensors)
         if all(sparse_on_slots(tensor, kind) for tensor in tensors):
-            label = label_of("all_reduce", kind, *tensors)
-            sums = [reduce_sparse(self._slots, each, label) for each in tensors]
-            return self._work(label, tensors, sums, ("all_reduce", tensors, tensors))
-        if any(tensor.is_sparse or not on_slots(tensor.dtype, kind) for tensor in tensors):
-            # Gloo's plain form would reduce the tensors of a list with one another as well.
-            if len(tensors) == 1:
-                work = self._gloo.allreduce(tensors, with_values(dist.AllreduceOptions(), reduceOp=operation))
-            else:
-                how = with_values(dist.distributed_c10d.AllreduceCoalescedOptions(), reduceOp=operation)
-                work = self._gloo.allreduce_coalesced(tensors, how)
-            return self._call("all_reduce", tensors, tensors, work)
-        called = "all_reduce", tensors, tensors
-        with self._driven_by(opts):
-            parts = [self._reduce(each, each, operation, "all_reduce") for each in tensors]
-            return self._work(label_of("all_reduce", kind, *tensors), tensors, parts, called)
+            sums = (reduce_sparse(self._slots, each, label) for each in tensors)
+            return self._work(label, tensors, sums, called)
+        if any(tensor.is_sparse for tensor in tensors):
+            how = with_values(dist.AllreduceOptions(), reduceOp=operation)
+            sums = ((future_of(self._gloo.allreduce([each], how)), nothing) for each in tensors)
+            return self._work(label, tensors, sums, called, through_gloo=True)
+        parts = (self._reduce(each, each, operation, "all_reduce") for each in tensors)
+        through_gloo = any(not on_slots(each.dtype, kind) for each in tensors)
+        return self._work(label, tensors, parts, called, opts, through_gloo=through_gloo)
 
     def exact_mean(self, total: Accumulator, output: Tensor) -> Any:
         """Write the mean of what all ranks' accumulators hold, rounded once, into a tensor."""
@@ -151,7 +147,7 @@ class NetsumProcessGroup(ThroughGloo):
         label = label_of("exact mean", "", output)
         exact: Exact = "bfloat16" if output.dtype == torch.bfloat16 else True
         future = self._slots.exact_mean(total, mean, exact, label)
-        parts = [(future, lambda: overwrite(output, torch.from_numpy(mean)))]
+        parts = [(future, lambda: write_staged(output, torch.from_numpy(mean)))]
         return self._work(label, [output], parts, ("all_reduce", [output], [output]))
 
     allreduce_coalesced = allreduce
@@ -165,15 +161,15 @@ class NetsumProcessGroup(ThroughGloo):
         tensors = listed(tensors)
         operation, root = operation_of(opts), opts.rootRank
         kind = kind_of(operation)
-        if any(tensor.is_sparse or not on_slots(tensor.dtype, kind) for tensor in tensors):
-            return self._call("reduce", tensors, tensors, self._gloo.reduce(tensors, opts))
-        label = f"reduce to rank {self._ranks[root]}"
-        with self._driven_by(opts):
-            parts = [
-                self._reduce(each, each if self._rank == root else None, operation, label, root)
-                for each in tensors
-            ]
-            return self._work(label_of(label, kind, *tensors), tensors, parts, ("reduce", tensors, tensors))
+        label, called = f"reduce to rank {self._ranks[root]}", ("reduce", tensors, tensors)
+        parts = (
+            self._reduce(each, each if self._rank == root else None, operation, label, root)
+            for each in tensors
+        )
+        through_gloo = any(not on_slots(each.dtype, kind) for each in tensors)
+        return self._work(
+            label_of(label, kind, *tensors), tensors, parts, called, opts, through_gloo=through_gloo
+        )
 
     def reduce_scatter(
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None
@@ -181,19 +177,7 @@ class NetsumProcessGroup(ThroughGloo):
         """Reduce a list of tensors, one for each rank."""
         outputs = listed(outputs)
         inputs = [inputs] if isinstance(inputs[0], Tensor) else inputs
-        operation = operation_of(opts)
-        label = label_of("reduce_scatter", kind_of(operation), *outputs)
-        parts = []
-        with self._driven_by(opts):
-            for output, pieces in zip(outputs, inputs, strict=True):
-                self._check_pieces("reduce_scatter", pieces)
-                parts += [
-                    self._reduce(
-                        piece, output if rank == self._rank else None, operation, "reduce_scatter", rank
-                    )
-                    for rank, piece in enumerate(pieces)
-                ]
-            return self._work(label, outputs, parts, ("reduce_scatter", outputs, outputs))
+        return self._reduce_scatter(outputs, lambda: inputs, opts)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         """Reduce a tensor; each rank gets its part of it."""
@@ -201,9 +185,29 @@ class NetsumProcessGroup(ThroughGloo):
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Reduce several tensors; each rank gets its part of each."""
-        wholes = [staged(each, read=True, write=False).tensor for each in inputs]
-        pieces = [cut(whole, piece, self._size) for whole, piece in zip(wholes, outputs, strict=True)]
-        return self.reduce_scatter([output.view(-1) for output in outputs], pieces, opts)
+
+        def cut_up() -> list[list[Tensor]]:
+            wholes = (staged(each, read=True, write=False, apart_from=outputs).tensor for each in inputs)
+            return [cut(whole, piece, self._size) for whole, piece in zip(wholes, outputs, strict=True)]
+
+        return self._reduce_scatter(outputs, cut_up, opts)
+
+    def _reduce_scatter(
+        self, outputs: list[Tensor], pieces_of: Callable[[], Sequence[Sequence[Tensor]]], opts: Any
+    ) -> Any:
+        operation = operation_of(opts)
+        kind = kind_of(operation)
+
+        def parts() -> Iterator[Part]:
+            for output, pieces in zip(outputs, pieces_of(), strict=True):
+                self._check_pieces("reduce_scatter", pieces)
+                for rank, piece in enumerate(pieces):
+                    target = output if rank == self._rank else None
+                    yield self._reduce(piece, target, operation, "reduce_scatter", rank)
+
+        label, called = label_of("reduce_scatter", kind, *outputs), ("reduce_scatter", outputs, outputs)
+        through_gloo = any(not on_slots(each.dtype, kind) for each in outputs)
+        return self._work(label, outputs, parts(), called, opts, through_gloo=through_gloo)
 
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
@@ -215,18 +219,17 @@ class NetsumProcessGroup(ThroughGloo):
         tensors = listed(tensors)
         root = 0 if opts is None else opts if isinstance(opts, int) else opts.rootRank
         label = f"broadcast from rank {self._ranks[root]}"
-        with self._driven_by(opts):
-            parts = [self._send_out(tensor, root, label) for tensor in tensors]
-            return self._work(label_of(label, "", *tensors), tensors, parts, ("broadcast", tensors, tensors))
+        parts = (self._send_out(tensor, root, label) for tensor in tensors)
+        called = "broadcast", tensors, tensors
+        return self._work(label_of(label, "", *tensors), tensors, parts, called, opts)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Gather a tensor of every rank at every rank."""
         outputs = [outputs] if isinstance(outputs[0], Tensor) else outputs
         inputs = listed(inputs)
         written = [piece for pieces in outputs for piece in pieces]
-        called = "all_gather", inputs, inputs
-        parts = []
-        with self._driven_by(opts):
+
+        def parts() -> Iterator[Part]:
             for pieces, own in zip(outputs, inputs, strict=True):
                 self._check_pieces("all_gather", pieces)
                 if pieces[self._rank].numel() != own.numel() or any(
@@ -236,8 +239,11 @@ class NetsumProcessGroup(ThroughGloo):
                         f"all_gather: output {self._rank} must be like the input, {own.dtype} {list(own.shape)}, and the others "
                         f"of its type, not {', '.join(f'{each.dtype} {list(each.shape)}' for each in pieces)}"
                     )
-                parts.append(self._gather_in_list(own, pieces))
-            return self._work(label_of("all_gather", "", *inputs), written, parts, called, value=outputs)
+                yield self._gather_in_list(own, pieces)
+
+        value = outputs[0] if len(outputs) == 1 else outputs
+        called = "all_gather", inputs, inputs
+        return self._work(label_of("all_gather", "", *inputs), written, parts(), called, opts, value)
 
     def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather several tensors of every rank; `output_lists` has one list for each rank."""
@@ -251,9 +257,8 @@ class NetsumProcessGroup(ThroughGloo):
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather several tensors of every rank, each in one tensor."""
         called = "all_gather", inputs, inputs
-        with self._driven_by(opts):
-            parts = [self._gather(piece, whole) for whole, piece in zip(outputs, inputs, strict=True)]
-            return self._work(label_of("all_gather", "", *inputs), outputs, parts, called)
+        parts = (self._gather(piece, whole) for whole, piece in zip(outputs, inputs, strict=True))
+        return self._work(label_of("all_gather", "", *inputs), outputs, parts, called, opts)
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -261,9 +266,9 @@ class NetsumProcessGroup(ThroughGloo):
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Wait for all ranks."""
         given = timedelta(0) if opts is None else opts.timeout  # negative if none was given
-        with self._driven_by(opts if given <= timedelta(0) else None):
-            parts = [(self._slots.barrier("barrier"), nothing)]
-            return self._work("barrier", [], parts, ("barrier", [], []), patience=given)
+        parts = ((each, nothing) for each in [self._slots.barrier("barrier")])
+        opts = opts if given <= timedelta(0) else None
+        return self._work("barrier", [], parts, ("barrier", [], []), opts, patience=given)
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Refuse: what the slots do keeps the timeout that the group was made with."""
@@ -299,14 +304,9 @@ class NetsumProcessGroup(ThroughGloo):
             store = store.clone()
         return GlooReductions(self._new_gloo(store, "without slots/"), self._size)
 
-    def _driven_by(self, opts: Any) -> contextlib.AbstractContextManager[None]:
-        """Let a caller that waits at once, by its options, progress what it begins in a ``with`` block."""
-        waits = not getattr(opts, "asyncOp", True)
-        return self._slots.driven_by_caller() if waits else contextlib.nullcontext()
-
     def _reduce(
         self, source: Tensor, target: Tensor | None, operation: Any, label: str, root: int | None = None
-    ) -> tuple[Future[Any], Finish]:
+    ) -> Part:
         """Begin a reduction; `root` is the rank of the group that alone has a target, and needs the result."""
         kind = kind_of(operation)
         factor = operation.factor if kind == "PREMUL_SUM" else None
@@ -320,26 +320,24 @@ class NetsumProcessGroup(ThroughGloo):
             plan.finish()
             taken.bring_back()
 
-        return self._slots.allreduce(plan, label_of(label, kind, source), root), finish
+        if plan.op in ("product", "bxor"):
+            future = GlooReductions(self._gloo, self._size).allreduce_async(plan.array, plan.op, out=plan.out)
+        else:
+            future = self._slots.allreduce(plan, label_of(label, kind, source), root)
+        return future, finish
 
-    def _gather(self, piece: Tensor, whole: Tensor, label: str = "") -> tuple[Future[Any], Finish]:
+    def _gather(self, piece: Tensor, whole: Tensor, label: str = "") -> Part:
         """Begin to gather the ranks' pieces in one tensor."""
-        cut(whole, piece, self._size)
         given, taken = staged(piece, read=True, write=False), staged(whole, read=False, write=True)
-        (own, _), (flat, unpack) = bytes_of(given.tensor), bytes_of(taken.tensor)
+        cut(taken.tensor, piece, self._size)
+        own, flat = bytes_of(given.tensor), bytes_of(taken.tensor).reshape(self._size, -1)
+        label = label or label_of("all_gather", "", piece)
+        return self._slots.all_gather(own, flat, label), taken.bring_back
 
-        def finish() -> None:
-            unpack()
-            taken.bring_back()
-
-        return self._slots.all_gather(
-            own, flat.reshape(self._size, own.size), label or label_of("all_gather", "", piece)
-        ), finish
-
-    def _gather_in_list(self, own: Tensor, pieces: Sequence[Tensor]) -> tuple[Future[Any], Finish]:
+    def _gather_in_list(self, own: Tensor, pieces: Sequence[Tensor]) -> Part:
         """Begin to gather the ranks' tensors, whose numbers of elements may differ, in one tensor for each."""
         longest = max(piece.numel() for piece in pieces)
-        row = staged(own.detach().reshape(-1), read=True, write=False).tensor
+        row = staged(own.detach(), read=True, write=False).tensor.reshape(-1)
         if row.numel() < longest:
             row = torch.cat([row, row.new_zeros(longest - row.numel())])
         whole = host_memory((len(pieces), longest), own)
@@ -352,58 +350,75 @@ class NetsumProcessGroup(ThroughGloo):
 
         return future, finish
 
-    def _send_out(self, tensor: Tensor, root: int, label: str) -> tuple[Future[Any], Finish]:
+    def _send_out(self, tensor: Tensor, root: int, label: str) -> Part:
         sends = root == self._rank
         given = staged(tensor, read=sends, write=not sends)
-        flat, unpack = bytes_of(given.tensor)
-
-        def finish() -> None:
-            if not sends:
-                unpack()
-                given.bring_back()
-
-        return self._slots.broadcast(flat, root, label_of(label, "", tensor)), finish
+        future = self._slots.broadcast(bytes_of(given.tensor), root, label_of(label, "", tensor))
+        return future, given.bring_back
 
     def _work(
         self,
         what: str,
         outputs: Sequence[Tensor],
-        parts: list[tuple[Future[Any], Finish]],
+        parts: Iterable[Part],
         called: tuple[str, Sequence[Tensor], Sequence[Tensor]],
+        opts: Any = None,
         value: Any = None,
         patience: timedelta = timedelta(0),
+        through_gloo: bool = False,
     ) -> NetsumWork:
-        """Return the work of what has begun; `called` is the operation, its inputs and its outputs of one rank."""
+        """Begin the parts of a call, as they are iterated, and return its work.
 
-        def finish() -> None:
-            for _, finish_one in parts:
-                finish_one()
-
-        futures = [future for future, _ in parts]
+        `called`: the operation, its inputs and its outputs of one rank. `opts`: say whether the caller waits at once, and so
+        progresses what it begins.
+        """
         number = next(self._calls)
         call = f"{what}, call {number} of this group"
-        operation, given, taken = called
-        # Where every rank has a part of one side, the shapes are of that side together.
-        scatters, gathers = (
-            self._size if operation == each else 1 for each in ("reduce_scatter", "all_gather")
-        )
-        shapes = described(given, scatters), described(taken, gathers)
-        record = recorder.begin(self._recorded, number, operation, *shapes)
-        value = outputs if value is None else value
+        waits = not getattr(opts, "asyncOp", True)
+        with self._slots.driven_by_caller() if waits else contextlib.nullcontext():
+            try:
+                broken = self._failures.broken() if through_gloo else None
+                begun = list(parts) if broken is None else [(failed(broken), nothing)]
+            except Exception as refusal:
+                self._refuse(what, number, f"{call}, refused: {refusal}")
+                raise
 
-        def made() -> NetsumWork:
-            work = NetsumWork(call, value, futures, finish, self._failures.explain, patience, record.ended)
-            for future in futures:
-                self._slots.drive(future)
+            def finish() -> None:
+                for _, finish_one in begun:
+                    finish_one()
+
+            futures = [future for future, _ in begun]
+            operation, given, taken = called
+            # Where every rank has a part of one side, the shapes are of that side together.
+            scatters, gathers = (
+                self._size if operation == each else 1 for each in ("reduce_scatter", "all_gather")
+            )
+            shapes = described(given, scatters), described(taken, gathers)
+            record = recorder.begin(self._recorded, number, operation, *shapes, through_gloo)
+            refused = functools.partial(self._failures.refusal, number) if through_gloo else nothing
+            value = outputs if value is None else value
+
+            def made() -> NetsumWork:
+                explain, ended = self._failures.explain, record.ended
+                work = NetsumWork(call, value, futures, finish, explain, patience, ended, refused)
+                for future in futures:
+                    self._slots.drive(future)
+                return work
+
+            if not torch.autograd._profiler_enabled():
+                return made()
+            size = sum(each.numel() * each.element_size() for each in outputs)
+            with torch.profiler.record_function(f"netsum:{what}, {size} bytes") as span:
+                work = made()
+                span._call_end_callbacks_on_future(work.get_future())  # the range ends with the collective
             return work
 
-        if not torch.autograd._profiler_enabled():
-            return made()
-        size = sum(each.numel() * each.element_size() for each in outputs)
-        with torch.profiler.record_function(f"netsum:{what}, {size} bytes") as span:
-            work = made()
-            span._call_end_callbacks_on_future(work.get_future())  # the range ends with the collective
-        return work
+    def _refuse(self, what: str, number: int, refusal: str) -> None:
+        """Let the other ranks hear that this one does not take part in a call, unless they refuse the same."""
+        self._failures.note_refusal(number, refusal)
+        # On the slots, a meeting that the others do not attend; those who wait there for something else fail at once.
+        meeting = self._slots.barrier(f"{what}, refused")
+        NetsumWork(refusal, [], [meeting], explain=self._failures.explain)
 
     def _check_pieces(self, what: str, pieces: Sequence[Tensor]) -> None:
         if len(pieces) != self._size:

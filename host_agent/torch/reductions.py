@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,16 @@ Array = npt.NDArray[Any]
 Kind = str  # SUM, AVG, MIN, MAX, BOR, BAND, PRODUCT, BXOR or PREMUL_SUM.
 
 _KINDS: Final = ("SUM", "AVG", "MIN", "MAX", "BOR", "BAND", "PRODUCT", "BXOR", "PREMUL_SUM")
-_FLOAT_OPS: Final[dict[str, Op]] = {"SUM": "sum", "AVG": "mean", "MIN": "min", "MAX": "max"}
-_INTEGER_OPS: Final[dict[str, Op]] = {"SUM": "sum", "AVG": "sum", "MIN": "min", "MAX": "max"}
-_BOOL_OPS: Final[dict[str, Op]] = {
-    "SUM": "max", "MAX": "max", "BOR": "max", "MIN": "min", "BAND": "min", "PRODUCT": "min"
+ThroughGloo = Literal["product", "bxor"]  # Operations that the slots do not have.
+
+_FLOAT_OPS: Final[dict[str, Op | ThroughGloo]] = {
+    "SUM": "sum", "AVG": "mean", "MIN": "min", "MAX": "max", "PRODUCT": "product"
+}  # fmt: skip
+_INTEGER_OPS: Final[dict[str, Op | ThroughGloo]] = {
+    "SUM": "sum", "AVG": "sum", "MIN": "min", "MAX": "max", "PRODUCT": "product", "BXOR": "bxor"
+}  # fmt: skip
+_BOOL_OPS: Final[dict[str, Op | ThroughGloo]] = {
+    "SUM": "max", "MAX": "max", "BOR": "max", "MIN": "min", "BAND": "min", "PRODUCT": "min", "BXOR": "bxor"
 }  # fmt: skip
 _FLOATS: Final = (torch.float32, torch.float64, torch.float16)
 _WIDENED: Final = (
@@ -32,16 +38,16 @@ _WIDENED: Final = (
     torch.float8_e5m2,
     torch.float8_e5m2fnuz,
 )
-_NARROW: Final = (torch.int8, torch.uint8, torch.int16)
+_NARROW: Final = (torch.int8, torch.uint8, torch.int16, torch.uint16)
 _LANE_WIDE: Final = (torch.int32, torch.int64)
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """A reduction as the slots do it."""
+    """A reduction as the slots, or Gloo, do it."""
 
     array: Array  # What is contributed.
-    op: Op  # How it is combined.
+    op: Op | ThroughGloo  # How it is combined.
     out: Array  # Where the result goes; may be `array`.
     finish: Callable[[], None]  # Brings the result into the tensor.
     rounds_to: str = ""  # The tensor's type, where the array's is wider than a float of the tensor.
@@ -65,8 +71,8 @@ def reduction(source: Tensor, target: Tensor, kind: Kind, ranks: int, factor: An
 
     AVG of integers divides the exact sum and drops the fraction, as NCCL does.
 
-    `source`, `target`: of one shape and type; may be the same tensor. Neither need be contiguous. `kind`: one that is
-    `on_slots`. Raises UnsupportedTypeError if the operation is not defined for the type.
+    `source`, `target`: contiguous, of one shape and type; may be the same tensor. Raises UnsupportedTypeError if the operation
+    is not defined for the type.
     """
     in_place, source = target is source, source.detach()
     target = source if in_place else target.detach()
@@ -99,14 +105,9 @@ def reduction(source: Tensor, target: Tensor, kind: Kind, ranks: int, factor: An
     raise UnsupportedTypeError(f"{kind} is not defined for {dtype}")
 
 
-def bytes_of(tensor: Tensor) -> tuple[Array, Callable[[], None]]:
-    """Return a tensor's bytes as a flat array, and what brings changes of them back into the tensor."""
-    plain = tensor.detach()
-    packed = plain.contiguous()
-    flat = array_of(packed.reshape(-1).view(torch.uint8))
-    if packed.data_ptr() == plain.data_ptr():
-        return flat, nothing
-    return flat, lambda: overwrite(plain, packed)
+def bytes_of(tensor: Tensor) -> Array:
+    """Return the bytes of a contiguous tensor's memory as a flat array."""
+    return array_of(tensor.detach().view(-1).view(torch.uint8))
 
 
 def check_fit(sums: Tensor, dtype: torch.dtype) -> None:
@@ -123,7 +124,9 @@ def _divided(sums: Tensor, divisor: int) -> Tensor:
     return torch.div(sums, divisor, rounding_mode="trunc")
 
 
-def _converted(source: Tensor, target: Tensor, wider: torch.dtype, op: Op, divisor: int = 1) -> Reduction:
+def _converted(
+    source: Tensor, target: Tensor, wider: torch.dtype, op: Op | ThroughGloo, divisor: int = 1
+) -> Reduction:
     """Reduce in a type that holds all values of the tensor's; divide, round or check once at the end."""
     working = source.to(wider)
     array = array_of(working)
@@ -140,7 +143,7 @@ def _converted(source: Tensor, target: Tensor, wider: torch.dtype, op: Op, divis
 
 def _bitwise(source: Tensor, target: Tensor, invert: bool) -> Reduction:
     """Or the bytes, four to a lane; AND is the complement of OR of the complements."""
-    packed = array_of(source.contiguous().reshape(-1).view(torch.uint8))
+    packed = bytes_of(source)
     padded = np.zeros(-(-packed.size // 4) * 4, np.uint8)
     padded[: packed.size] = ~packed if invert else packed
     words = padded.view(np.int32)

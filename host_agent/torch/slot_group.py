@@ -218,7 +218,7 @@ class SlotGroup(OfOneProcess):
             if self._collectives is not None:
                 return _begun(begin, self._collectives)
             if self._start_error is not None:
-                return _failed(self._start_error)
+                return failed(self._start_error)
             queued: Future[Any] = Future()
             self._waiting.append((begin, queued))
             if before is StartState.IDLE:
@@ -255,9 +255,9 @@ class SlotGroup(OfOneProcess):
             waiting, self._waiting = self._waiting, []
             for begin, queued in waiting:
                 try:
-                    begun = _failed(error) if collectives is None else _begun(begin, collectives)
+                    begun = failed(error) if collectives is None else _begun(begin, collectives)
                 except BaseException as misuse:
-                    begun = _failed(misuse)
+                    begun = failed(misuse)
                 begun.add_done_callback(functools.partial(_copy_outcome, queued))
             if self._ending:
                 self._close_soon()
@@ -307,13 +307,14 @@ def _begun(begin: Begin, collectives: Collectives) -> Future[Any]:
     try:
         return begin(collectives)
     except (BrokenCommunicatorError, ClosedCommunicatorError) as error:
-        return _failed(error)
+        return failed(error)
 
 
-def _failed(error: BaseException | None) -> Future[Any]:
-    failed: Future[Any] = Future()
-    failed.set_exception(error)
-    return failed
+def failed(error: BaseException | None) -> Future[Any]:
+    """Return a future that has ended with an error."""
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future
 
 
 def _copy_outcome(queued: Future[Any], ended: Future[Any]) -> None:

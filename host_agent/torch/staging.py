@@ -1,4 +1,4 @@
-"""Tensors where the CPU can work on them: in their own memory, or in a copy that is brought back.
+"""Tensors as netsum and Gloo work on them: contiguous on the CPU, in their own memory or in a copy that is brought back.
 
 A collective of CUDA tensors begins when all is done that the caller had put on its stream, and ends when its result is in
 the memory of the GPU, so no stream need be known later. Results are copied on a stream of their own: they do not wait for
@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from host_agent.errors import UnsupportedTypeError
 from host_agent.torch.calls import nothing
 from host_agent.torch.memory import overwrite
 
@@ -19,14 +20,28 @@ from host_agent.torch.memory import overwrite
 class Staged(NamedTuple):
     """A tensor to work on."""
 
-    # On the CPU, its values as they are in memory; the one that was staged, if that is such a tensor.
+    # On the CPU, contiguous, with the values that its memory holds; the one that was staged, if that is such a tensor.
     tensor: Tensor
     bring_back: Callable[[], None]  # Puts what was written to it where it belongs; returns when it is there.
 
 
-def staged(tensor: Tensor, *, read: bool, write: bool) -> Staged:
-    """Stage a tensor. `tensor`: on any device; its values may be the negated or conjugated ones of its memory."""
-    if tensor.device.type == "cpu" and not tensor.is_neg() and not tensor.is_conj():
+def staged(tensor: Tensor, *, read: bool, write: bool, apart_from: Sequence[Tensor] = ()) -> Staged:
+    """Stage a tensor.
+
+    `tensor`: on any device, with any strides; its values may be the negated or conjugated ones of its memory. `apart_from`:
+    tensors with which it is not to share memory. Raises UnsupportedTypeError if it is sparse.
+    """
+    if tensor.layout is not torch.strided:
+        raise UnsupportedTypeError(
+            f"a tensor of layout {tensor.layout}: expected a dense one, as only all_reduce takes sparse ones; call to_dense()"
+        )
+    if (
+        tensor.device.type == "cpu"
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+        and not tensor.is_conj()
+        and not any(_share_memory(tensor, each) for each in apart_from)
+    ):
         return Staged(tensor, nothing)
     if tensor.device.type == "cuda":
         # The result is brought back on another stream: nothing the caller still has to write may come after it.
@@ -36,6 +51,18 @@ def staged(tensor: Tensor, *, read: bool, write: bool) -> Staged:
         # PyTorch copies negated values of a GPU with the wrong sign if they are not contiguous.
         overwrite(copy, tensor.resolve_conj().resolve_neg())
     return Staged(copy, functools.partial(write_staged, tensor, copy) if write else nothing)
+
+
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    """Return whether the memory that a tensor of the CPU is part of is also that of another tensor."""
+    if other.device.type != "cpu":
+        return False
+    first, second = one.untyped_storage(), other.untyped_storage()
+    begin, end = (
+        max(first.data_ptr(), second.data_ptr()),
+        min(first.data_ptr() + first.nbytes(), second.data_ptr() + second.nbytes()),
+    )
+    return begin < end
 
 
 def host_memory(shape: Sequence[int], like: Tensor) -> Tensor:

@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
 from host_agent.torch.through_gloo import AllDone
+from host_agent.torch.work import NetsumWork
 
 
 class _OnParts(TorchDispatchMode):
@@ -37,7 +39,7 @@ class _OnParts(TorchDispatchMode):
 
 
 def for_subclasses(cls: Any) -> Any:
-    """Let the calls of a process group's class take tensors of subclasses."""
+    """Let the calls of a process group's class take tensors of subclasses, and do nothing with those that have no values."""
     for name, method in inspect.getmembers(cls, inspect.isfunction):
         if hasattr(dist.ProcessGroup, name) and not name.startswith("__"):
             setattr(cls, name, _dispatched(name, method))
@@ -47,7 +49,10 @@ def for_subclasses(cls: Any) -> Any:
 def _dispatched(name: str, method: Any) -> Any:
     @functools.wraps(method)
     def call(group: Any, *arguments: Any, **options: Any) -> Any:
-        if not any(map(is_traceable_wrapper_subclass, tree_leaves(arguments))):
+        leaves = tree_leaves(arguments)
+        if any(isinstance(each, Tensor) and (each.is_meta or hasattr(each, "fake_mode")) for each in leaves):
+            return NetsumWork(name, [], [])  # There is nothing to do, as over PyTorch's own groups.
+        if not any(map(is_traceable_wrapper_subclass, leaves)):
             return method(group, *arguments, **options)
         with _OnParts(lambda *parts: method(group, *parts, *arguments[len(parts) :], **options)) as made:
             work = getattr(dist.ProcessGroup(group.rank(), group.size()), name)(*arguments, **options)

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Final
 
@@ -10,8 +11,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from host_agent.torch.calls import listed
-from host_agent.torch.flight_recorder import RecordedGroup, described, recorder
+from host_agent.errors import ArrayError
+from host_agent.torch.calls import label_of, nothing
+from host_agent.torch.failures import Failures
+from host_agent.torch.flight_recorder import Recorded, RecordedGroup, described, recorder
+from host_agent.torch.gloo_reductions import GlooError, future_of
 from host_agent.torch.staging import staged
 from host_agent.torch.tracing import untraced_methods
 from host_agent.torch.work import tensors_in
@@ -25,92 +29,109 @@ class ThroughGloo(dist.ProcessGroup):
     """A process group whose messages between two processes go through Gloo; the base of netsum's."""
 
     _gloo: Any
+    _failures: Failures
     _recorded: RecordedGroup
     _timeout: timedelta
     _rank: int
-    _calls: Iterator[int]
+    _ranks: Sequence[int]
+    _work: Callable[..., Any]
 
     def __init__(self, rank: int, size: int) -> None:
         super().__init__(rank, size)
         self._messages = itertools.count(_FIRST_MESSAGE)
 
-    def gather(self, outputs: Any, inputs: Any, *options: Any) -> Any:
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Gather tensors at one rank."""
-        return self._staged("gather", inputs, outputs, self._gloo.gather, *options)
+        opts = dist.GatherOptions() if opts is None else opts
+        return self._exchange("gather", inputs, outputs, self._gloo.gather, opts)
 
-    def scatter(self, outputs: Any, inputs: Any, *options: Any) -> Any:
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Scatter one rank's tensors."""
-        return self._staged("scatter", inputs, outputs, self._gloo.scatter, *options)
+        opts = dist.ScatterOptions() if opts is None else opts
+        return self._exchange("scatter", inputs, outputs, self._gloo.scatter, opts)
 
     def alltoall(self, outputs: Any, inputs: Any, *options: Any) -> Any:
         """Exchange tensors between all pairs."""
-        return self._staged("all_to_all", inputs, outputs, self._gloo.alltoall, *options)
+        return self._exchange("all_to_all", inputs, outputs, self._gloo.alltoall, *options)
 
     def all_to_all_single(self, output: Tensor, input: Tensor, *options: Any) -> Any:
         """Exchange parts of a tensor between all pairs."""
-        return self._staged("all_to_all_single", input, output, self._gloo.alltoall_base, *options)
+        return self._exchange("all_to_all_single", [input], [output], self._all_to_all_single, *options)
 
     alltoall_base = all_to_all_single
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
         """Send to one rank."""
-        return self._staged(
-            f"send {self._rank}->{dst}", tensors, [], lambda _, sent: self._gloo.send(sent, dst, tag)
-        )
+        name, label = f"send {self._rank}->{dst}", f"send to rank {self._ranks[dst]}"
+        return self._message(name, label, tensors, [], lambda _, sent: self._gloo.send(sent, dst, tag))
 
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
         """Receive from one rank."""
-        return self._staged(
-            f"recv {self._rank}<-{src}", [], tensors, lambda taken, _: self._gloo.recv(taken, src, tag)
-        )
+        name, label = f"recv {self._rank}<-{src}", f"recv from rank {self._ranks[src]}"
+        return self._message(name, label, [], tensors, lambda taken, _: self._gloo.recv(taken, src, tag))
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """Receive from any rank; not recorded, as the sender is not known."""
-        taken, bring_back = _to_be_written(listed(tensors))
-        return _after(self._gloo.recv_anysource(taken, tag), bring_back)
+        begin = lambda taken, _: self._gloo.recv_anysource(taken, tag)  # noqa: E731
+        return self._message("", "recv from any rank", [], tensors, begin)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Wait for all ranks, and name those that do not come."""
         self._gloo.monitored_barrier(self._timeout if timeout is None else timeout, wait_all_ranks)
 
-    def _staged(
+    def _all_to_all_single(self, outputs: Any, inputs: Any, *options: Any) -> Any:
+        return self._gloo.alltoall_base(outputs[0], inputs[0], *options)
+
+    def _exchange(
         self, operation: str, inputs: Any, outputs: Any, begin: Callable[..., Any], *options: Any
     ) -> Any:
-        """Begin a call with tensors that Gloo can work on, record it, and return its work."""
-        given = tree_map_only(Tensor, lambda each: staged(each, read=True, write=False).tensor, inputs)
-        taken, bring_back = _to_be_written(outputs)
-        return _after(self._call(operation, inputs, outputs, begin(taken, given, *options)), bring_back)
+        """Begin a collective of bytes, and return its work."""
+        given, taken = tensors_in(inputs), tensors_in(outputs)
+        # What all ranks have alike.
+        named = taken if operation == "scatter" else given
+        root = getattr(options[0], "rootRank", None) if options else None
+        where = (
+            "" if root is None else f" {'to' if operation == 'gather' else 'from'} rank {self._ranks[root]}"
+        )
 
-    def _call(self, operation: str, inputs: Any, outputs: Any, work: Any) -> Any:
-        """Record a call, and return its work."""
-        numbers = self._messages if " " in operation else self._calls
-        given, taken = (described(tensors_in(listed(each))) for each in (inputs, outputs))
-        recorder.begin(self._recorded, next(numbers), operation, given, taken, through_gloo=work)
-        return work
+        def parts() -> Iterator[tuple[Future[Any], Callable[[], None]]]:
+            read, written, bring_back = _as_bytes(inputs, outputs)
+            yield future_of(begin(written, read, *options)), bring_back
+
+        label = label_of(operation + where, "", *named)
+        return self._work(label, taken, parts(), (operation, given, taken), through_gloo=True)
+
+    def _message(
+        self, name: str, label: str, inputs: Any, outputs: Any, begin: Callable[[Any, Any], Any]
+    ) -> Any:
+        """Begin to send or to receive, and return the work; `name`: for the flight recorder, or empty."""
+        given, taken = tensors_in(inputs), tensors_in(outputs)
+        read, written, bring_back = _as_bytes(inputs, outputs)
+        record, shapes = None, (described(given), described(taken))
+        if name:
+            record = recorder.begin(self._recorded, next(self._messages), name, *shapes, through_gloo=True)
+        return _Message(
+            label_of(label, "", *given, *taken), begin(written, read), bring_back, self._failures, record
+        )
 
 
 class AllDone(dist._Work):
-    """Works that are waited for together, after which what they received is still to be brought where it belongs."""
+    """Works that are waited for together."""
 
-    def __init__(self, works: Sequence[Any], bring_back: Sequence[Callable[[], None]] = ()) -> None:
+    def __init__(self, works: Sequence[Any]) -> None:
         super().__init__()
-        self._works, self._bring_back = works, list(bring_back)
+        self._works = works
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Wait until the tensors hold the result."""
-        done = all(work.wait(timeout) for work in self._works)
-        while self._bring_back:
-            self._bring_back.pop()()
-        return done
+        return all(work.wait(timeout) for work in self._works)
 
     def is_completed(self) -> bool:
         """Whether all are done."""
         return all(work.is_completed() for work in self._works)
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Return a future of what the first work returns, done when all are; RuntimeError if some is to be brought back."""
-        if self._bring_back:
-            return super().get_future()
+        """Return a future of what the first work returns, done when all are."""
         futures = torch.futures.collect_all([work.get_future() for work in self._works])
         return futures.then(lambda done: done.value()[0].value())
 
@@ -118,18 +139,58 @@ class AllDone(dist._Work):
         return int(self._works[0]._source_rank())
 
 
-def _to_be_written(outputs: Any) -> tuple[Any, list[Callable[[], None]]]:
-    """Stage tensors, of a tree of lists, that a call only writes; returns them and what brings them back."""
-    bring_back = []
+class _Message(AllDone):
+    """A message under way, which Gloo ends in `wait`; what was received is brought where it belongs there."""
 
-    def taken(tensor: Tensor) -> Tensor:
-        into = staged(tensor, read=False, write=True)
-        if into.tensor is not tensor:
-            bring_back.append(into.bring_back)
-        return into.tensor
+    def __init__(
+        self,
+        what: str,
+        work: Any,
+        bring_back: Callable[[], None],
+        failures: Failures,
+        record: Recorded | None,
+    ) -> None:
+        super().__init__([work])
+        self._what, self._bring_back, self._failures, self._record = what, bring_back, failures, record
 
-    return tree_map_only(Tensor, taken, outputs), bring_back
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Wait until it has been sent or received; torch.distributed.DistBackendError if it cannot be."""
+        failed: BaseException | None = None
+        try:
+            super().wait(timeout)
+        except RuntimeError as error:
+            failed = self._failures.explain(self._what, GlooError(error, collective=False))
+        if self._record is not None:
+            self._record.ended(failed)
+        if failed is not None:
+            raise failed
+        self._bring_back()
+        self._bring_back, self._record = nothing, None
+        return True
 
 
-def _after(work: Any, bring_back: list[Callable[[], None]]) -> Any:
-    return AllDone([work], bring_back) if bring_back else work
+def _as_bytes(inputs: Any, outputs: Any) -> tuple[Any, Any, Callable[[], None]]:
+    """Stage tensors, in lists or lists of lists, that a call reads and writes.
+
+    Returns their bytes, and what brings the outputs where they belong. Raises ArrayError if they are not all of one type.
+    """
+    given, taken = tensors_in(inputs), tensors_in(outputs)
+    dtypes = {each.dtype for each in given + taken}
+    if len(dtypes) > 1:
+        raise ArrayError(f"expected tensors of one type, got {', '.join(sorted(map(str, dtypes)))}")
+    written = [staged(each, read=False, write=True) for each in taken]
+    memory = [each.tensor for each in written]
+    flat = iter(memory)
+    return (
+        tree_map_only(
+            Tensor, lambda each: _rows(staged(each, read=True, write=False, apart_from=memory).tensor), inputs
+        ),
+        tree_map_only(Tensor, lambda _: _rows(next(flat)), outputs),
+        lambda: [each.bring_back() for each in written] and None,
+    )
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """View a contiguous tensor as bytes, in as many rows as it has."""
+    count = tensor.shape[0] if tensor.dim() else 1
+    return tensor.detach().reshape(count, tensor.numel() // max(count, 1)).view(torch.uint8)

@@ -1,10 +1,12 @@
 """What a collective returns: a `Work` that completes in the background."""
 
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -13,6 +15,9 @@ from torch import Tensor
 from host_agent.torch.callbacks import call_back
 from host_agent.torch.tracing import untraced_methods
 from host_agent.torch.typed_future import called_by_engine, typed_future
+
+LOOK_S: Final = 1.0
+"""How long a work that others may have refused is waited for before one looks whether they have."""
 
 
 def tensors_in(outputs: Sequence[Any]) -> list[Tensor]:
@@ -29,7 +34,7 @@ class NetsumWork(dist._Work):
     once, in the thread that progresses collectives: the caller's, if it waits at once. `explain`: given `what` and the error
     that occurred, returns the one that `wait` raises. `patience`: how long `wait` waits that is given no time of its own; 0
     or less for as long as the group's own timeout allows. `ended`: called once with the error of `wait`, or None, before
-    waiters go on.
+    waiters go on. `refused`: called now and then by waiters; returns the error of a work that another rank does not take part in.
     """
 
     def __init__(
@@ -41,6 +46,7 @@ class NetsumWork(dist._Work):
         explain: Callable[[str, BaseException], BaseException] = lambda what, error: error,
         patience: timedelta = timedelta(0),
         ended: Callable[[BaseException | None], None] = lambda error: None,
+        refused: Callable[[], BaseException | None] = lambda: None,
     ) -> None:
         super().__init__()
         self._what = what
@@ -49,8 +55,10 @@ class NetsumWork(dist._Work):
         self._explain = explain
         self._patience = patience
         self._ended = ended
+        self._refused = refused
         self._error: BaseException | None = None
         self._done = threading.Event()
+        self._over = False
         self._lock = threading.Lock()
         self._future: torch.futures.Future[Any] | None = None
         self._parts = list(parts)
@@ -67,8 +75,13 @@ class NetsumWork(dist._Work):
         torch.distributed.DistBackendError if the collective failed; `__cause__` is netsum's own error, which says why.
         """
         seconds = (timeout if timeout > timedelta(0) else self._patience).total_seconds()
-        if not self._done.wait(seconds if seconds > 0 else None):
-            raise dist.DistBackendError(f"{self._what} was not done within {seconds:g} s; it goes on")
+        until = time.monotonic() + seconds if seconds > 0 else math.inf
+        while not self._done.wait(min(LOOK_S, until - time.monotonic())):
+            if time.monotonic() >= until:
+                raise dist.DistBackendError(f"{self._what} was not done within {seconds:g} s; it goes on")
+            refusal = self._refused()
+            if refusal is not None:
+                self._complete(refusal)
         if self._error is not None:
             raise self._error
         return True
@@ -134,6 +147,10 @@ class NetsumWork(dist._Work):
         self._complete(error)
 
     def _complete(self, error: BaseException | None) -> None:
+        with self._lock:
+            if self._over:
+                return  # It was refused before.
+            self._over = True
         self._error = None if error is None else self._explain(self._what, error)
         self._ended(self._error)
         # The closure holds buffers that are not needed any more.
