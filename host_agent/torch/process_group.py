@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -93,6 +94,42 @@ class NetsumProcessGroup(ThroughGloo):
     def store(self) -> dist.Store:
         """Where its ranks met."""
         return self._store
+
+    def get_group_store(self) -> dist.Store:
+        """Return the store where its ranks met."""
+        return self._store
+
+    def split_group(
+        self,
+        ranks: Sequence[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,
+    ) -> "NetsumProcessGroup | None":
+        """Make a group of some ranks of this one, which all of them call; return None at other ranks.
+
+        `ranks`: of this group. `opts`: `Options` of the new group; None: those of this one. `group_name`: differs from those of
+        other groups in the same store.
+        """
+        if self._rank not in ranks:
+            return None
+        name = group_name or f"{self._recorded.name}/split {' '.join(map(str, ranks))}"
+        made = create(
+            SimpleNamespace(
+                store=dist.PrefixStore(f"{name}/", self._store),
+                group_rank=list(ranks).index(self._rank),
+                group_size=len(ranks),
+                timeout=timeout or self._timeout,
+                global_ranks_in_group=[self._ranks[each] for each in ranks],
+                group_id=name,
+            ),
+            opts if isinstance(opts, Options) else self._slots.options,
+        )
+        made._set_group_name(name)
+        made._set_group_desc(group_desc or "undefined")
+        return made
 
     @property
     def newcomers(self) -> int:
@@ -439,9 +476,8 @@ def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
     group = options.group_id or "0"
     how = backend_options if isinstance(backend_options, Options) else Options.from_environment()
     with _creation:  # The first group of a process may start what the next one shares.
-        store = dist.PrefixStore(
-            f"netsum/{_incarnation(not options.global_ranks_in_group, bool(adopted))}/", options.store
-        )
+        incarnation = _incarnation(not options.global_ranks_in_group, bool(adopted))
+        store = dist.PrefixStore(f"netsum/{incarnation}/", options.store)
         seat = adopted.pop() if adopted and not options.global_ranks_in_group else None
         if seat is None:
             seat = join(store, rank, ranks, places=places, group=group, timeout=timeout, start=False)
