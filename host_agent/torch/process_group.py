@@ -46,8 +46,8 @@ from host_agent.torch.work import NetsumWork
 from host_agent.words import plural
 
 NAME: Final = "netsum"
-Part = tuple[Future[Any], Callable[[], None]]
-"""A collective under way, and what brings its result where it belongs."""
+Part = tuple[Callable[[], Future[Any]], Callable[[], None]]
+"""A function that begins a collective, and one that brings its result where it belongs."""
 
 
 @untraced_methods
@@ -172,7 +172,9 @@ class NetsumProcessGroup(ThroughGloo):
             return self._work(label, tensors, sums, called)
         if any(tensor.is_sparse for tensor in tensors):
             how = with_values(dist.AllreduceOptions(), reduceOp=operation)
-            sums = ((future_of(self._gloo.allreduce([each], how)), nothing) for each in tensors)
+            sums = (
+                (lambda each=each: future_of(self._gloo.allreduce([each], how)), nothing) for each in tensors
+            )
             return self._work(label, tensors, sums, called, through_gloo=True)
         parts = (self._reduce(each, each, operation, "all_reduce") for each in tensors)
         through_gloo = any(not on_slots(each.dtype, kind) for each in tensors)
@@ -183,8 +185,8 @@ class NetsumProcessGroup(ThroughGloo):
         mean = np.empty(total.shape, total.dtype)
         label = label_of("exact mean", "", output)
         exact: Exact = "bfloat16" if output.dtype == torch.bfloat16 else True
-        future = self._slots.exact_mean(total, mean, exact, label)
-        parts = [(future, lambda: write_staged(output, torch.from_numpy(mean)))]
+        begin = functools.partial(self._slots.exact_mean, total, mean, exact, label)
+        parts = [(begin, lambda: write_staged(output, torch.from_numpy(mean)))]
         return self._work(label, [output], parts, ("all_reduce", [output], [output]))
 
     allreduce_coalesced = allreduce
@@ -303,7 +305,7 @@ class NetsumProcessGroup(ThroughGloo):
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Wait for all ranks."""
         given = timedelta(0) if opts is None else opts.timeout  # negative if none was given
-        parts = ((each, nothing) for each in [self._slots.barrier("barrier")])
+        parts = [(functools.partial(self._slots.barrier, "barrier"), nothing)]
         opts = opts if given <= timedelta(0) else None
         return self._work("barrier", [], parts, ("barrier", [], []), opts, patience=given)
 
@@ -344,54 +346,59 @@ class NetsumProcessGroup(ThroughGloo):
     def _reduce(
         self, source: Tensor, target: Tensor | None, operation: Any, label: str, root: int | None = None
     ) -> Part:
-        """Begin a reduction; `root` is the rank of the group that alone has a target, and needs the result."""
+        """Plan a reduction; `root` is the rank of the group that alone has a target, and needs the result."""
         kind = kind_of(operation)
         factor = operation.factor if kind == "PREMUL_SUM" else None
         given = staged(source, read=True, write=target is source)
         if target is None and given.tensor is source:
             target = torch.empty_like(source)  # not the caller's tensor, although the result is not used
         taken = given if target is None or target is source else staged(target, read=False, write=True)
-        plan = reduction(given.tensor, taken.tensor, kind, self._size, factor)
+        if taken.tensor.numel() != source.numel() or taken.tensor.dtype != source.dtype:
+            raise ArrayError(
+                f"expected an output like the input, {source.dtype} {list(source.shape)}, "
+                f"got {taken.tensor.dtype} {list(taken.tensor.shape)}"
+            )
+        written = given.tensor if taken is given else taken.tensor.view(source.shape)
+        plan = reduction(given.tensor, written, kind, self._size, factor)
 
         def finish() -> None:
             plan.finish()
             taken.bring_back()
 
         if plan.op in ("product", "bxor"):
-            future = GlooReductions(self._gloo, self._size).allreduce_async(plan.array, plan.op, out=plan.out)
-        else:
-            future = self._slots.allreduce(plan, label_of(label, kind, source), root)
-        return future, finish
+            reduce = GlooReductions(self._gloo, self._size).allreduce_async
+            return functools.partial(reduce, plan.array, plan.op, out=plan.out), finish
+        return functools.partial(self._slots.allreduce, plan, label_of(label, kind, source), root), finish
 
     def _gather(self, piece: Tensor, whole: Tensor, label: str = "") -> Part:
-        """Begin to gather the ranks' pieces in one tensor."""
+        """Plan to gather the ranks' pieces in one tensor."""
         given, taken = staged(piece, read=True, write=False), staged(whole, read=False, write=True)
         cut(taken.tensor, piece, self._size)
         own, flat = bytes_of(given.tensor), bytes_of(taken.tensor).reshape(self._size, -1)
         label = label or label_of("all_gather", "", piece)
-        return self._slots.all_gather(own, flat, label), taken.bring_back
+        return functools.partial(self._slots.all_gather, own, flat, label), taken.bring_back
 
     def _gather_in_list(self, own: Tensor, pieces: Sequence[Tensor]) -> Part:
-        """Begin to gather the ranks' tensors, whose numbers of elements may differ, in one tensor for each."""
+        """Plan to gather the ranks' tensors, whose numbers of elements may differ, in one tensor for each."""
         longest = max(piece.numel() for piece in pieces)
         row = staged(own.detach(), read=True, write=False).tensor.reshape(-1)
         if row.numel() < longest:
             row = torch.cat([row, row.new_zeros(longest - row.numel())])
         whole = host_memory((len(pieces), longest), own)
-        future, finish_whole = self._gather(row, whole, label_of("all_gather", "", *pieces))
+        begin, finish_whole = self._gather(row, whole, label_of("all_gather", "", *pieces))
 
         def finish() -> None:
             finish_whole()
             for piece, gathered in zip(pieces, whole, strict=True):
                 write_staged(piece, gathered[: piece.numel()].view(piece.shape))
 
-        return future, finish
+        return begin, finish
 
     def _send_out(self, tensor: Tensor, root: int, label: str) -> Part:
         sends = root == self._rank
         given = staged(tensor, read=sends, write=not sends)
-        future = self._slots.broadcast(bytes_of(given.tensor), root, label_of(label, "", tensor))
-        return future, given.bring_back
+        label = label_of(label, "", tensor)
+        return functools.partial(self._slots.broadcast, bytes_of(given.tensor), root, label), given.bring_back
 
     def _work(
         self,
@@ -404,10 +411,10 @@ class NetsumProcessGroup(ThroughGloo):
         patience: timedelta = timedelta(0),
         through_gloo: bool = False,
     ) -> NetsumWork:
-        """Begin the parts of a call, as they are iterated, and return its work.
+        """Begin the parts of a call, once all are planned, and return its work.
 
-        `called`: the operation, its inputs and its outputs of one rank. `opts`: say whether the caller waits at once, and so
-        progresses what it begins.
+        `parts`: planned as they are iterated. `called`: the operation, its inputs and its outputs of one rank. `opts`: say
+        whether the caller waits at once, and so progresses what it begins.
         """
         number = next(self._calls)
         call = f"{what}, call {number} of this group"
@@ -415,16 +422,16 @@ class NetsumProcessGroup(ThroughGloo):
         with self._slots.driven_by_caller() if waits else contextlib.nullcontext():
             try:
                 broken = self._failures.broken() if through_gloo else None
-                begun = list(parts) if broken is None else [(failed(broken), nothing)]
+                planned = list(parts) if broken is None else [(lambda: failed(broken), nothing)]
+                futures = [begin() for begin, _ in planned]
             except Exception as refusal:
                 self._refuse(what, number, f"{call}, refused: {refusal}")
                 raise
 
             def finish() -> None:
-                for _, finish_one in begun:
+                for _, finish_one in planned:
                     finish_one()
 
-            futures = [future for future, _ in begun]
             operation, given, taken = called
             # Where every rank has a part of one side, the shapes are of that side together.
             scatters, gathers = (

@@ -81,6 +81,8 @@ def reduction(source: Tensor, target: Tensor, kind: Kind, ranks: int, factor: An
         if scaled.dtype != source.dtype:
             raise UnsupportedTypeError(f"PREMUL_SUM: {source.dtype} times the factor is {scaled.dtype}")
         source, kind = scaled, "SUM"
+    if source.is_complex() and kind in ("SUM", "AVG"):
+        source, target = torch.view_as_real(source), torch.view_as_real(target)
     dtype = source.dtype
     if dtype == torch.bool and kind in _BOOL_OPS:
         return _converted(source, target, torch.int32, _BOOL_OPS[kind])
@@ -152,6 +154,6 @@ def _bitwise(source: Tensor, target: Tensor, invert: bool) -> Reduction:
         result = padded[: packed.size]
         if invert:
             np.invert(result, out=result)
-        overwrite(target, torch.from_numpy(result).view(target.dtype).reshape(target.shape))
+        overwrite(target.view(-1).view(torch.uint8), torch.from_numpy(result))
 
     return Reduction(words, "bor", words, finish)

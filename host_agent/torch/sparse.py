@@ -1,6 +1,7 @@
 """Sparse tensors on the slots: rows that any rank has are reduced, the others do not travel."""
 
 import math
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -25,19 +26,23 @@ def sparse_on_slots(tensor: Tensor, kind: str) -> bool:
     )
 
 
-def reduce_sparse(slots: SlotGroup, tensor: Tensor, label: str) -> tuple[Future[Any], Any]:
-    """Begin the sum of a sparse tensor over all ranks, in place; the result is coalesced.
+def reduce_sparse(slots: SlotGroup, tensor: Tensor, label: str) -> tuple[Callable[[], Future[Any]], Any]:
+    """Plan the sum of a sparse tensor over all ranks, in place; the result is coalesced.
 
-    Returns work to wait for, and a function to be called then.
+    Returns a function that begins it, and one to be called when it is done.
     """
     own = tensor.detach().coalesce()
     sizes = own.shape[: own.sparse_dim()]
     indices = own.indices().numpy()
     numbers = np.ravel_multi_index(tuple(indices), tuple(sizes)).astype(np.int64)
-    done = slots.allreduce_rows(Rows(numbers, own.values().numpy()), _row_count(tensor), label)
+    begun: list[Future[Any]] = []
+
+    def begin() -> Future[Any]:
+        begun.append(slots.allreduce_rows(Rows(numbers, own.values().numpy()), _row_count(tensor), label))
+        return begun[0]
 
     def finish() -> None:
-        rows: Rows = done.result()
+        rows: Rows = begun[0].result()
         found = np.stack(np.unravel_index(rows.numbers, tuple(sizes))).astype(np.int64)
         total = torch.sparse_coo_tensor(
             torch.from_numpy(found), torch.from_numpy(rows.values), own.shape, is_coalesced=True
@@ -45,7 +50,7 @@ def reduce_sparse(slots: SlotGroup, tensor: Tensor, label: str) -> tuple[Future[
         with torch.no_grad():
             tensor.copy_(total)
 
-    return done, finish
+    return begin, finish
 
 
 def _row_count(tensor: Tensor) -> int:

@@ -94,9 +94,9 @@ class ThroughGloo(dist.ProcessGroup):
             "" if root is None else f" {'to' if operation == 'gather' else 'from'} rank {self._ranks[root]}"
         )
 
-        def parts() -> Iterator[tuple[Future[Any], Callable[[], None]]]:
+        def parts() -> Iterator[tuple[Callable[[], Future[Any]], Callable[[], None]]]:
             read, written, bring_back = _as_bytes(inputs, outputs)
-            yield future_of(begin(written, read, *options)), bring_back
+            yield lambda: future_of(begin(written, read, *options)), bring_back
 
         label = label_of(operation + where, "", *named)
         return self._work(label, taken, parts(), (operation, given, taken), through_gloo=True)
