@@ -12,6 +12,7 @@ from typing import Final
 import torch.distributed as dist
 
 from host_agent.errors import (
+    ArrayError,
     BrokenCommunicatorError,
     ClosedCommunicatorError,
     MismatchError,
@@ -83,7 +84,7 @@ class Failures:
     def note_refusal(self, number: int, refusal: str) -> None:
         """Tell the ranks that wait for this one that it does not take part in a call, which all ranks count alike."""
         with contextlib.suppress(RuntimeError):
-            self._own_store.set(f"refused/{number}", f"rank {self._ranks[self._rank]} refused: {refusal}")
+            self._own_store.set(f"refused/{number}", f"rank {self._ranks[self._rank]} called {refusal}")
 
     def refusal(self, number: int) -> PeerError | None:
         """Look whether another rank has refused a call."""
@@ -104,10 +105,12 @@ class Failures:
                 f"{error.elements} of the sums do not fit the type: convert to a wider one before the call"
             )
             return backend_error(what, reason, error)
+        if isinstance(error, ArrayError):  # Of the result here: the others have theirs.
+            return backend_error(what, str(error), error)
         ends = isinstance(error, ClosedCommunicatorError)
         if isinstance(error, GlooError):
             # A connection breaks at once, and who has left is known later.
-            ends = error.timed_out or self._departed.wait(DEPARTURE_S)
+            ends = error.timed_out or (error.cut_off and self._departed.wait(DEPARTURE_S))
         gone = bool(self._left or self._end)
         if ends and (self._destroyed or (not gone and not isinstance(error, GlooError))):
             return backend_error(what, "the process group was destroyed before this was done", error)

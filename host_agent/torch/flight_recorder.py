@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from host_agent.errors import MisuseError, SumOverflowError
+from host_agent.errors import ArrayError, MisuseError, SumOverflowError
 
 FORMAT: Final = "2.10"
 _LIBRARY: Final = "gloo"
@@ -61,7 +61,7 @@ class Recorded:
 
     def ended(self, error: BaseException | None) -> None:
         """Record that it has ended; a failure after which the group can go on is none for the recorder."""
-        if error is None or isinstance(error.__cause__, SumOverflowError):
+        if error is None or isinstance(error.__cause__, SumOverflowError | ArrayError):
             self.completed_ns = time.time_ns()
         else:
             recorder.failed(self)

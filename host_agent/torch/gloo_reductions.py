@@ -36,13 +36,15 @@ _WIDER: Final = {np.dtype(np.float16): np.float32, np.dtype(np.int32): np.int64}
 class GlooError(PeerError):
     """Gloo could not do a call: a process or a connection failed, or some process was not there in time.
 
-    `collective`: whether all ranks of the group take part in the call.
+    `collective`: whether all ranks of the group take part in the call. `timed_out`, `cut_off`: whether another process did not
+    come in time, or a connection to one broke.
     """
 
     def __init__(self, error: RuntimeError, collective: bool) -> None:
         # Without the place in Gloo's sources.
         super().__init__(re.sub(r"^\[[^]]*\] *", "", str(error)).strip().removesuffix("."))
         self.collective, self.timed_out = collective, "timed out" in str(error).lower()
+        self.cut_off = any(each in str(error) for each in ("onnect", "peer", "clos"))
 
 
 def future_of(work: Any, finish: Callable[[], Any] = nothing) -> Future[Any]:

@@ -26,12 +26,12 @@ from torch import Tensor
 from host_agent.codecs.accumulator import Accumulator
 from host_agent.collectives.exact import Exact
 from host_agent.communicator import Communicator
-from host_agent.errors import ArrayError
+from host_agent.errors import ArrayError, NetsumError
 from host_agent.joining import NoSlotsError, Seat
 from host_agent.torch.calls import cut, label_of, listed, nothing, operation_of, with_values
-from host_agent.torch.failures import Failures
+from host_agent.torch.failures import Failures, backend_error
 from host_agent.torch.flight_recorder import described, recorder
-from host_agent.torch.gloo_reductions import GlooReductions, future_of
+from host_agent.torch.gloo_reductions import GlooError, GlooReductions, future_of
 from host_agent.torch.options import Options
 from host_agent.torch.reductions import bytes_of, kind_of, on_slots, reduction
 from host_agent.torch.rendezvous import join
@@ -226,7 +226,7 @@ class NetsumProcessGroup(ThroughGloo):
         """Reduce several tensors; each rank gets its part of each."""
 
         def cut_up() -> list[list[Tensor]]:
-            wholes = (staged(each, read=True, write=False, apart_from=outputs).tensor for each in inputs)
+            wholes = (staged(each, read=True, write=False).tensor for each in inputs)
             return [cut(whole, piece, self._size) for whole, piece in zip(wholes, outputs, strict=True)]
 
         return self._reduce_scatter(outputs, cut_up, opts)
@@ -240,7 +240,9 @@ class NetsumProcessGroup(ThroughGloo):
         def parts() -> Iterator[Part]:
             for output, pieces in zip(outputs, pieces_of(), strict=True):
                 self._check_pieces("reduce_scatter", pieces)
-                for rank, piece in enumerate(pieces):
+                for rank, given in enumerate(pieces):
+                    # Results are written while later pieces are still read.
+                    piece = staged(given, read=True, write=False, apart_from=outputs).tensor
                     target = output if rank == self._rank else None
                     yield self._reduce(piece, target, operation, "reduce_scatter", rank)
 
@@ -313,6 +315,12 @@ class NetsumProcessGroup(ThroughGloo):
         """Refuse: what the slots do keeps the timeout that the group was made with."""
         raise NotImplementedError(
             f"a netsum group keeps its timeout of {self._timeout}: make a new group with another"
+        )
+
+    def merge_remote_group(self, *arguments: Any, **options: Any) -> Any:
+        """Refuse: a switch's job takes up single workers, not groups."""
+        raise NotImplementedError(
+            "netsum groups cannot be merged: make a new group of all ranks, or use netsum.torch.resize"
         )
 
     def shutdown(self) -> None:
@@ -418,7 +426,7 @@ class NetsumProcessGroup(ThroughGloo):
         """
         number = next(self._calls)
         call = f"{what}, call {number} of this group"
-        waits = not getattr(opts, "asyncOp", True)
+        waits = not (through_gloo or getattr(opts, "asyncOp", True))
         with self._slots.driven_by_caller() if waits else contextlib.nullcontext():
             try:
                 broken = self._failures.broken() if through_gloo else None
@@ -426,6 +434,8 @@ class NetsumProcessGroup(ThroughGloo):
                 futures = [begin() for begin, _ in planned]
             except Exception as refusal:
                 self._refuse(what, number, f"{call}, refused: {refusal}")
+                if isinstance(refusal, RuntimeError) and not isinstance(refusal, NetsumError):
+                    raise backend_error(call, str(refusal), refusal) from refusal
                 raise
 
             def finish() -> None:
@@ -442,10 +452,16 @@ class NetsumProcessGroup(ThroughGloo):
             refused = functools.partial(self._failures.refusal, number) if through_gloo else nothing
             value = outputs if value is None else value
 
+            def ended(error: BaseException | None) -> None:
+                if error is not None and isinstance(error.__cause__, GlooError):
+                    self._failures.note_refusal(number, f"{call}, failed: {error.__cause__}")
+                record.ended(error)
+
             def made() -> NetsumWork:
-                explain, ended = self._failures.explain, record.ended
-                work = NetsumWork(call, value, futures, finish, explain, patience, ended, refused)
-                for future in futures:
+                work = NetsumWork(
+                    call, value, futures, finish, self._failures.explain, patience, ended, refused
+                )
+                for future in futures if waits else ():
                     self._slots.drive(future)
                 return work
 

@@ -1,5 +1,6 @@
 """The calls of a process group that go through an inner Gloo group: what one process sends to another."""
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -11,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from host_agent.errors import ArrayError
+from host_agent.errors import ArrayError, NetsumError
 from host_agent.torch.calls import label_of, nothing
 from host_agent.torch.failures import Failures
 from host_agent.torch.flight_recorder import Recorded, RecordedGroup, described, recorder
@@ -80,6 +81,11 @@ class ThroughGloo(dist.ProcessGroup):
         self._gloo.monitored_barrier(self._timeout if timeout is None else timeout, wait_all_ranks)
 
     def _all_to_all_single(self, outputs: Any, inputs: Any, *options: Any) -> Any:
+        for tensor, splits in zip((*outputs, *inputs), options, strict=False):
+            if splits and sum(splits) != tensor.shape[0]:
+                raise ArrayError(
+                    f"split sizes {splits} must add up to the {tensor.shape[0]} rows of the tensor"
+                )
         return self._gloo.alltoall_base(outputs[0], inputs[0], *options)
 
     def _exchange(
@@ -107,11 +113,20 @@ class ThroughGloo(dist.ProcessGroup):
         """Begin to send or to receive, and return the work; `name`: for the flight recorder, or empty."""
         given, taken = tensors_in(inputs), tensors_in(outputs)
         read, written, bring_back = _as_bytes(inputs, outputs)
+        # Gloo loses a message of no bytes that is received from any rank.
+        read, written = (
+            [each if each.numel() else torch.zeros(1, dtype=torch.uint8, device="cpu") for each in side]
+            for side in (read, written)
+        )
         record, shapes = None, (described(given), described(taken))
         if name:
             record = recorder.begin(self._recorded, next(self._messages), name, *shapes, through_gloo=True)
         return _Message(
-            label_of(label, "", *given, *taken), begin(written, read), bring_back, self._failures, record
+            label_of(label, "", *given, *taken),
+            lambda: begin(written, read),
+            bring_back,
+            self._failures,
+            record,
         )
 
 
@@ -145,28 +160,39 @@ class _Message(AllDone):
     def __init__(
         self,
         what: str,
-        work: Any,
+        begin: Callable[[], Any],
         bring_back: Callable[[], None],
         failures: Failures,
         record: Recorded | None,
     ) -> None:
-        super().__init__([work])
+        super().__init__([])
         self._what, self._bring_back, self._failures, self._record = what, bring_back, failures, record
+        with self._explained():
+            broken = failures.broken()
+            if broken is not None:
+                raise broken
+            self._works = [begin()]
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Wait until it has been sent or received; torch.distributed.DistBackendError if it cannot be."""
-        failed: BaseException | None = None
-        try:
+        with self._explained():
             super().wait(timeout)
-        except RuntimeError as error:
-            failed = self._failures.explain(self._what, GlooError(error, collective=False))
         if self._record is not None:
-            self._record.ended(failed)
-        if failed is not None:
-            raise failed
+            self._record.ended(None)
         self._bring_back()
         self._bring_back, self._record = nothing, None
         return True
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (RuntimeError, NetsumError) as error:
+            cause = error if isinstance(error, NetsumError) else GlooError(error, collective=False)
+            failed = self._failures.explain(self._what, cause)
+            if self._record is not None:
+                self._record.ended(failed)
+            raise failed from cause
 
 
 def _as_bytes(inputs: Any, outputs: Any) -> tuple[Any, Any, Callable[[], None]]:

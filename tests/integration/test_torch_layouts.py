@@ -34,8 +34,8 @@ INTEGERS = (
 COMPLEX = (torch.complex64, torch.complex128)
 DTYPES = (*FLOATS, *INTEGERS, torch.bool, *COMPLEX)
 OPERATIONS = ("SUM", "AVG", "MIN", "MAX", "PRODUCT", "BAND", "BOR", "BXOR")
-TAKE_CONJUGATED = ("reduce", "reduce_scatter", "gather")
-"""The functions of PyTorch 2.13 that hand on conjugated tensors; others refuse them: "view_as_real doesn't work on unresolved …"."""
+TAKE_CONJUGATED = ("reduce", "reduce_scatter", "reduce_scatter_tensor", "gather")
+"""The functions of PyTorch 2.13 that take conjugated tensors; others refuse them: "view_as_real doesn't work on …"."""
 SENTINEL = 5
 COLUMNS = 2
 
