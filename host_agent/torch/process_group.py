@@ -172,9 +172,11 @@ class NetsumProcessGroup(ThroughGloo):
             return self._work(label, tensors, sums, called)
         if any(tensor.is_sparse for tensor in tensors):
             how = with_values(dist.AllreduceOptions(), reduceOp=operation)
-            sums = (
-                (lambda each=each: future_of(self._gloo.allreduce([each], how)), nothing) for each in tensors
-            )
+
+            def begin(tensor: Tensor) -> Future[Any]:
+                return future_of(self._gloo.allreduce([tensor], how))
+
+            sums = ((functools.partial(begin, each), nothing) for each in tensors)
             return self._work(label, tensors, sums, called, through_gloo=True)
         parts = (self._reduce(each, each, operation, "all_reduce") for each in tensors)
         through_gloo = any(not on_slots(each.dtype, kind) for each in tensors)

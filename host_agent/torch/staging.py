@@ -58,11 +58,8 @@ def _share_memory(one: Tensor, other: Tensor) -> bool:
     if other.device.type != "cpu":
         return False
     first, second = one.untyped_storage(), other.untyped_storage()
-    begin, end = (
-        max(first.data_ptr(), second.data_ptr()),
-        min(first.data_ptr() + first.nbytes(), second.data_ptr() + second.nbytes()),
-    )
-    return begin < end
+    begin = max(first.data_ptr(), second.data_ptr())
+    return bool(begin < min(first.data_ptr() + first.nbytes(), second.data_ptr() + second.nbytes()))
 
 
 def host_memory(shape: Sequence[int], like: Tensor) -> Tensor:

@@ -207,12 +207,17 @@ def _as_bytes(inputs: Any, outputs: Any) -> tuple[Any, Any, Callable[[], None]]:
     written = [staged(each, read=False, write=True) for each in taken]
     memory = [each.tensor for each in written]
     flat = iter(memory)
+
+    def bring_back() -> None:
+        for each in written:
+            each.bring_back()
+
     return (
         tree_map_only(
             Tensor, lambda each: _rows(staged(each, read=True, write=False, apart_from=memory).tensor), inputs
         ),
         tree_map_only(Tensor, lambda _: _rows(next(flat)), outputs),
-        lambda: [each.bring_back() for each in written] and None,
+        bring_back,
     )
 
 
