@@ -40,13 +40,14 @@ def fork(case: MultiProcessTestCase) -> None:
     case._start_processes(torch.multiprocessing.get_context("fork").Process)
 
 
-def logging_calls(method: Any, where: str, name_at: int) -> Any:
+def logging_calls(method: Any, name_at: int) -> Any:
     """Wrap a method of a group that is called with the name of an operation."""
 
     @functools.wraps(method)
     def wrapped(group: NetsumProcessGroup, *arguments: Any, **options: Any) -> Any:
-        named = arguments[name_at] if where == "gloo" else arguments[name_at][0]
-        log(where, named.split(" ")[0])
+        called = arguments[name_at]
+        named = called if isinstance(called, str) else called[0]
+        log("gloo" if named is called or options.get("through_gloo") else "slots", named.split(" ")[0])
         return method(group, *arguments, **options)
 
     return wrapped
@@ -64,5 +65,5 @@ if os.environ.get("PT_BACKEND", netsum.torch.NAME) == netsum.torch.NAME:
         return made(size, rank, ranks, backend, *arguments, **options)
 
     c10d._new_process_group_helper = make
-    NetsumProcessGroup._work = logging_calls(NetsumProcessGroup._work, "slots", 3)  # type: ignore[method-assign]
-    NetsumProcessGroup._call = logging_calls(NetsumProcessGroup._call, "gloo", 0)  # type: ignore[method-assign]
+    NetsumProcessGroup._work = logging_calls(NetsumProcessGroup._work, 3)  # type: ignore[method-assign]
+    NetsumProcessGroup._message = logging_calls(NetsumProcessGroup._message, 0)  # type: ignore[method-assign]
