@@ -36,7 +36,7 @@ class UdpLink(Link):
 
     def __init__(self, core: WorkerCore, bind: Bind) -> None:
         if isinstance(bind, socket.socket):
-            self._socket, address = bind, bind.getsockname()
+            self._socket, address = bind, (str(bind.getsockname()[0]), int(bind.getsockname()[1]))
         else:
             self._socket, address = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), bind
         super().__init__(core)

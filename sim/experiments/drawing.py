@@ -4,9 +4,9 @@ from html import escape
 from typing import Final
 
 from host_agent.words import plural
-from sim.experiments.experiment import Settings
 from sim.experiments.plot import figure, svg_of
 from sim.experiments.scenario import shape_of
+from sim.experiments.settings import Settings
 from sim.network.shapes import Shape
 from topologies.units import rate_text
 

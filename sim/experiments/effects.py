@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sim.errors import SettingError
-from sim.experiments.settings import Transport
+from sim.experiments.settings import Settings, Transport
 from sim.peers.table import SERVED
 
-if TYPE_CHECKING:
-    from sim.experiments.experiment import Settings
-
-Rule = tuple[Callable[["Settings", Any], object], str]
+Rule = tuple[Callable[[Settings, Any], object], str]
 """Whether a setting has an effect, given all settings and its table, and a text of what it needs."""
 
 

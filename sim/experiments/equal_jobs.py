@@ -16,9 +16,8 @@ from typing import Final
 import numpy as np
 
 from host_agent.wire.constants import MAX_JOB_ID
-from sim.experiments.experiment import Settings
 from sim.experiments.scenario import Scenario, shape_of
-from sim.experiments.settings import JobTable, TopologyTable
+from sim.experiments.settings import JobTable, Settings, TopologyTable
 from sim.experiments.work import work_of
 from sim.network.engine.records import COUNTS
 from sim.peers.table import server_count

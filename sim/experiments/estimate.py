@@ -10,9 +10,8 @@ from math import ceil, log2
 from typing import Final
 
 from sim.experiments.equal_jobs import equal_jobs
-from sim.experiments.experiment import Settings
 from sim.experiments.scenario import shape_of
-from sim.experiments.settings import FaultTable, JobTable
+from sim.experiments.settings import FaultTable, JobTable, Settings
 from sim.experiments.work import Bucket, Work, work_of
 from sim.network.shapes import Shape
 from sim.peers.table import COLOCATED, PIECES, SERVED, server_count

@@ -18,17 +18,8 @@ from sim.errors import SettingError
 from sim.experiments.architectures import ARCHITECTURES
 from sim.experiments.effects import Effects
 from sim.experiments.settings import (
-    Background,
-    ControllerTable,
-    Event,
-    FaultTable,
-    Host,
     JobTable,
-    Run,
-    Script,
-    Switch,
-    TopologyTable,
-    Transport,
+    Settings,
     read_table,
 )
 from sim.experiments.summary import MEASURES
@@ -43,23 +34,6 @@ _TEXTS: Final = ("name", "question", "about", "x", "y", "lines")
 MOST_POINTS: Final = 100_000
 HEADERS_BYTES: Final = ETHERNET_HEADER_BYTES + 20 + 8 + HEADER_BYTES
 """Of a packet with lanes: Ethernet, IPv4, UDP and the slot protocol."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """All settings of a point."""
-
-    topology: TopologyTable
-    switch: Switch
-    host: Host
-    transport: Transport
-    controller: ControllerTable
-    run: Run
-    job: tuple[JobTable, ...]
-    fault: tuple[FaultTable, ...] = ()
-    script: tuple[Script, ...] = ()
-    event: tuple[Event, ...] = ()
-    background: tuple[Background, ...] = ()
 
 
 _HINTS: Final = get_type_hints(Settings)

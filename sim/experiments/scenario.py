@@ -16,8 +16,8 @@ from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_PROBE, KIND_RESULT, 
 from host_agent.words import plural
 from sim.errors import SettingError
 from sim.experiments.controlling import Controlling
-from sim.experiments.experiment import Point, Settings, check_packets
-from sim.experiments.settings import Event, JobTable, TopologyTable
+from sim.experiments.experiment import Point, check_packets
+from sim.experiments.settings import Event, JobTable, Settings, TopologyTable
 from sim.network import shapes
 from sim.network.engine.scripts import DELAY, DROP
 from sim.network.graph import Node

@@ -340,3 +340,20 @@ def read_table(kind: type[Table], found: object, place: str) -> Table:
         elif each.default is MISSING and each.default_factory is MISSING:
             raise SettingError(f"{place}.{name}: expected, but missing")
     return kind(**values)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a point."""
+
+    topology: TopologyTable
+    switch: Switch
+    host: Host
+    transport: Transport
+    controller: ControllerTable
+    run: Run
+    job: tuple[JobTable, ...]
+    fault: tuple[FaultTable, ...] = ()
+    script: tuple[Script, ...] = ()
+    event: tuple[Event, ...] = ()
+    background: tuple[Background, ...] = ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -35,11 +35,9 @@ from sim.network.engine.periods import (
     skip_workers,
 )
 from sim.network.engine.records import NEVER, PS_PER_NS
-
-if TYPE_CHECKING:
-    from sim.network.graph import Node
-    from sim.network.network import Network
-    from sim.network.worker import Worker
+from sim.network.graph import Node
+from sim.network.network import Network
+from sim.network.worker import Worker
 
 Array = npt.NDArray[Any]
 

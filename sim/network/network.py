@@ -1,7 +1,7 @@
 """A network: what it is built of, its runs, and its records."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,6 @@ from sim.network.engine.records import (
     WORKER,
 )
 from sim.network.engine.workers import NEEDS_PYTHON, drive
-from sim.network.forwarding import FastForward
 from sim.network.frames import FIRST_UDP_PORT, headers
 from sim.network.graph import ENDPOINTS_PER_NODE, Graph, NetworkError, Node, UnfinishedError
 from sim.network.memory import Memory, Rows, address_of, together
@@ -37,6 +36,24 @@ from sim.network.programs import Programs
 from sim.network.worker import Plan, Worker
 
 _SLICE: Final = 1 << 20  # Events between two checks whether the run was interrupted.
+
+
+class PeriodSkipper(Protocol):
+    """`FastForward` as the network and its jobs use it."""
+
+    control: int  # Python's changes of the network so far, which may have changed anything.
+    skipped_events: int  # Events that were left out so far.
+
+    def add_job(
+        self, workers: list[Worker], ends: Iterable[tuple[Node, Node]], parts: dict[Node, Job], repeats: bool
+    ) -> None:
+        """Take up a job: its workers, their hosts and switches, its part on each switch, and whether its collectives repeat."""
+
+    def touched(self, number: int) -> None:
+        """Note that a worker has begun or ended collectives."""
+
+    def look(self, number: int, until_ps: int) -> None:
+        """Leave out periods from a worker's sample on, until a time."""
 
 
 class Network(Graph):
@@ -64,7 +81,7 @@ class Network(Graph):
         self.outputs = Outputs(self.world)
         self._programs = Programs(memory, self._switch_rows, self.programmed)
         self.trace = PacketTrace(memory)
-        self.forward: FastForward | None = None  # What leaves out periods; None: everything is run.
+        self.forward: PeriodSkipper | None = None  # Leaves out periods; None: everything is run.
         self._until_ps = NEVER
         self._waited_for = 0
         self._controls: dict[int, tuple[Callable[..., None], tuple[Any, ...]]] = {}

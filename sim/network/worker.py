@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from host_agent.collectives import Collective
 from host_agent.protocol.core import WorkerCore
@@ -12,11 +12,23 @@ from host_agent.schedule import Outcome, Schedule
 from host_agent.wire import Admission
 from sim.network.engine.records import PS_PER_NS
 
-if TYPE_CHECKING:
-    from sim.network.network import Network
-
 Plan = Callable[[Admission, int], Collective[Any]]
 """Plans a worker's next collective, given its admission and sequence number."""
+
+
+class WorkersNetwork(Protocol):
+    """The part of `Network` that its workers use."""
+
+    @property
+    def worker_records(self) -> Any:
+        """Records `records.WORKER` of all workers."""
+
+    @property
+    def now_ps(self) -> int:
+        """The virtual time."""
+
+    def look_after(self, number: int) -> None:
+        """Let a worker begin what it may begin."""
 
 
 class Worker:
@@ -24,7 +36,7 @@ class Worker:
 
     def __init__(
         self,
-        network: Network,
+        network: WorkersNetwork,
         number: int,
         admission: Admission,
         plans: Iterable[Plan],

@@ -50,8 +50,9 @@ def _run(point: Point, programs: dict[int, str], forward: bool, watch: Watch | N
 def forwarded(watch: Watch) -> FastForward:
     """Return what left out periods of a run."""
     assert watch.scenario is not None
-    assert watch.scenario.network.forward is not None
-    return watch.scenario.network.forward
+    forward = watch.scenario.network.forward
+    assert isinstance(forward, FastForward)
+    return forward
 
 
 def counted(watch: Watch) -> list[Any]:

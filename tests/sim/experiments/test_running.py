@@ -575,8 +575,8 @@ def test_sources_at_random_do_not_begin_together(kind: str) -> None:
             host, other, rate_bps=10**9, packet_bytes=1000, gaps=kind, start_ns=5000, stop_ns=10**6
         )
         network.tap(link, frame_bytes=0)
-    network.pending = 1
-    network.at(10**6, setattr, network, "pending", 0)
+    network.pending = {("traffic", 0)}
+    network.at(10**6, network.pending.clear)
     network.run(limit_ns=10**7)
     network.trace.take()
     rows = np.concatenate([rows for rows, _ in network.trace.parts])
