@@ -46,8 +46,8 @@ class UdpLink(Link):
             self._enlarge_buffers()
             # The switch drops fragments, so a packet that is too long for the path is refused here.
             self._socket.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
-            if bind is address:
-                self._socket.bind(address)
+            if not isinstance(bind, socket.socket):
+                self._socket.bind(bind)
             # Connected, the kernel drops what others send and reports when nothing listens on the switch's port.
             self._socket.connect(switch)
             self._drain()
