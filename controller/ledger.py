@@ -30,7 +30,7 @@ class JobLedger:
     def __init__(
         self, slot_capacity: int, lanes: int, last_epoch: int = 0, *, cuts_copies: bool = False
     ) -> None:
-        self._allocator = SlotAllocator(slot_capacity)
+        self.allocator = SlotAllocator(slot_capacity)
         self._lanes = lanes
         self.cuts_copies = cuts_copies
         self._last_epoch = last_epoch
@@ -43,19 +43,24 @@ class JobLedger:
         return tuple(self._jobs[job_id] for job_id in sorted(self._jobs))
 
     @property
+    def reserved(self) -> tuple[Reservation, ...]:
+        """What is held for jobs whose workers are not known yet."""
+        return tuple(self._reserved.values())
+
+    @property
     def free_slots(self) -> int:
         """How many slots no job holds."""
-        return self._allocator.free_slots
+        return self.allocator.free_slots
 
     @property
     def largest_free(self) -> int:
         """The longest slot range that could be had now; 0 if none."""
-        return self._allocator.largest_free()
+        return self.allocator.largest_free()
 
     @property
     def capacity(self) -> int:
         """How many slots the switch has."""
-        return self._allocator.capacity
+        return self.allocator.capacity
 
     @property
     def last_epoch(self) -> int:
@@ -80,7 +85,7 @@ class JobLedger:
             job_id = free[0]
         if job_id not in free:
             raise JobRefusedError(f"the switch has {len(JOB_IDS)} jobs, the maximum: end one first")
-        held = Reservation(name, job_id, self._allocator.allocate(slots))
+        held = Reservation(name, job_id, self.allocator.allocate(slots))
         self._reserved[name] = held
         return held
 
@@ -89,13 +94,13 @@ class JobLedger:
         held = self._reserved.pop(name, None)
         if held is None:
             raise UnknownJobError(f"nothing is reserved for job {name!r}")
-        self._allocator.free(held.slots)
+        self.allocator.free(held.slots)
 
     def restore(self, held: "Job | Reservation") -> None:
         """Take up what an earlier ledger of the same switch held; `JobRefusedError` if its id or its slots are not free."""
         if held.job_id not in self.free_job_ids:
             raise JobRefusedError(f"job id {held.job_id} of job {held.name!r} is taken")
-        self._allocator.take(held.slots)
+        self.allocator.take(held.slots)
         if isinstance(held, Reservation):
             self._reserved[held.name] = held
         else:
@@ -180,7 +185,7 @@ class JobLedger:
         Returns at least as many slots as before unless `count` is less.
         """
         held = self._held_by(name)
-        slots = self._allocator.resize(held.slots, count)
+        slots = self.allocator.resize(held.slots, count)
         if isinstance(held, Reservation):
             self._reserved[name] = replace(held, slots=slots)
         else:
@@ -189,7 +194,7 @@ class JobLedger:
 
     def would_have(self, name: str, count: int) -> int:
         """Return how many slots `resize` would give a job or reservation."""
-        return self._allocator.would_have(self._held_by(name).slots, count)
+        return self.allocator.would_have(self._held_by(name).slots, count)
 
     def _held_by(self, name: str) -> Job | Reservation:
         """Return the reservation or job of a name, which exists."""
@@ -205,7 +210,7 @@ class JobLedger:
 
     def end(self, job: Job) -> None:
         """Forget a job and free its slots; `UnknownJobError` if it has ended already."""
-        self._allocator.free(self.current(job).slots)
+        self.allocator.free(self.current(job).slots)
         del self._jobs[job.job_id]
 
     def _next_epoch(self, unix_seconds: int) -> int:

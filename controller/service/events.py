@@ -79,6 +79,8 @@ class EventLog:
         earlier = self.store.transitions() if self.store is not None else []
         self._kept = deque((Transition(*each) for each in earlier), maxlen=EVENTS_KEPT)
         self._unsaved: list[Transition] = []
+        self._saving: asyncio.Handle | None = None
+        self._behind = False  # Whether the store has refused some.
         self.counts: Counter[tuple[str, str]] = Counter()
         """Transitions since the process began, by table and event."""
 
@@ -121,14 +123,18 @@ class EventLog:
         return list(self._kept)[-count:]
 
     def save(self) -> None:
-        """Write to the store what it does not have."""
+        """Write to the store what it does not have; what it does not take now follows with the next transitions."""
+        self._saving = None
         added, self._unsaved = self._unsaved, []
         if self.store is None or not added:
             return
         try:
             self.store.add_transitions(added, EVENTS_KEPT)
         except StoreError as error:
-            log.error("%d transitions are not in the event log: %s", len(added), error)
+            if not self._behind:
+                log.error("transitions are not saved for now: %s", error)
+            self._unsaved = added[-EVENTS_KEPT:]
+        self._behind = bool(self._unsaved)
 
     def _record(self, subject: Subject, before: str, event: str, after: str, reason: str) -> None:
         self.counts[subject.kind, event] += 1
@@ -137,5 +143,7 @@ class EventLog:
         transition = Transition(time.time(), *subject, before, event, after, reason)
         self._kept.append(transition)
         self._unsaved.append(transition)
-        if self.store is not None and len(self._unsaved) == 1:
-            asyncio.get_running_loop().call_soon(self.save)  # Transitions of one turn are one transaction.
+        if self.store is not None and not self._saving:
+            self._saving = asyncio.get_running_loop().call_soon(
+                self.save
+            )  # Those of one turn are one transaction.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from controller.entries import COUNTERS
 from controller.errors import ControllerError, SwitchRefusedError, SwitchUnreachableError
-from controller.installing import passing_over_faults, to_delete
+from controller.installing import to_delete
 from controller.jobs import Job
 from controller.service.jobs import Counted, ServiceJob
 from controller.service.link import SwitchLink
@@ -56,25 +56,20 @@ class Installation:
             job.installed[switch] = epoch
         return True
 
-    async def withdraw(self, job: ServiceJob) -> None:
-        """Delete what a job's switches hold of it.
-
-        Raises ControllerError if a switch refused or did not answer; the others have been written.
-        """
-        with passing_over_faults() as at_one_switch:
-            for switch, part in to_delete(job.parts):
-                with at_one_switch():
-                    await self.link(switch).call(lambda tables, part=part: tables.withdraw(part))  # type: ignore[misc]
-
     async def vacate(self, job: ServiceJob) -> None:
         """Delete what a job's switches hold of it, now or by the reconciliation that begins the next session with them."""
-        try:
-            await self.withdraw(job)
-        except SwitchRefusedError as fault:
-            for switch in job.parts:  # No job receives its slots before the switches are reconciled.
+        for switch, part in to_delete(job.parts):
+
+            def withdraw(tables: SwitchTables, switch: str = switch, part: Job = part) -> None:
+                if job.parts.get(switch) is part:  # Else it has a later epoch, which is not to be deleted.
+                    tables.withdraw(part)
+
+            try:
+                await self.link(switch).call(withdraw)
+            except SwitchRefusedError as fault:  # No job receives its slots before the switch is reconciled.
                 await self.link(switch).lose(fault)
-        except ControllerError:
-            pass  # No session: the next one begins with a reconciliation, which removes the job.
+            except ControllerError:
+                pass  # No session: the next one begins with a reconciliation, which removes the job.
 
     async def reset_counters(self, job: ServiceJob) -> None:
         """Set the counters of a job's id to zero: they still count for the job that had it before.

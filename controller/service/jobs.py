@@ -8,7 +8,8 @@ from enum import Enum
 
 from controller.errors import ControllerError
 from controller.jobs import Job
-from controller.service.events import EventLog, Subject
+from controller.service.changes import Changes
+from controller.service.events import Subject
 from controller.service.last_ranks import LastRanks
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.states import (
@@ -69,7 +70,7 @@ class Seat:
 
     worker: WorkerRecord  # Its record in the store.
     job: str  # The job's name.
-    events: EventLog  # Where its transitions are recorded.
+    changes: Changes  # What its transitions and messages are parts of.
     outbox: Outbox | None = None  # The queue of its stream; None while the worker is detached.
     sent_epoch: int = 0  # The last epoch that was sent to the worker; 0 before the first.
     asked_again: int = 0  # The epoch that the worker asked to replace; 0 if it did not.
@@ -118,18 +119,18 @@ class Seat:
     def leave(self, reason: str) -> None:
         """Note that the worker has left."""
         self._on(SeatEvent.LEAVE, reason)
-        self.disconnect_timer.stop()
+        self.changes.after(self.disconnect_timer.stop)
         self.outbox = None
         self.worker.left = reason
 
     def _on(self, event: SeatEvent, reason: str) -> None:
         """Record a transition; raise `TransitionError` if the event is not possible in the present state."""
-        self.events.on(self.subject, SEAT_TRANSITIONS, self.state, event, reason)
+        self.changes.on(self.subject, SEAT_TRANSITIONS, self.state, event, reason)
 
     def send(self, message: ToWorker | RefusalError | None) -> None:
         """Send a message to the worker if it is attached."""
         if self.outbox is not None:
-            self.outbox.put_nowait(message)
+            self.changes.after(self.outbox.put_nowait, message)
 
 
 @dataclass(eq=False)
@@ -139,7 +140,8 @@ class ServiceJob:
     record: JobRecord  # Its record in the store.
     # Called with the job and an event after its state has changed.
     changed: Callable[["ServiceJob", JobEvent], None]
-    events: EventLog = field(default_factory=EventLog)  # Where its transitions are recorded.
+    changes: Changes  # What its transitions and messages are parts of.
+    on_disk: JobRecord | None = None  # Its record as the store has it; None: it has none.
     # Its workers by rank. A worker that left a running job keeps its seat until a restart.
     seats: dict[int, Seat] = field(default_factory=dict)
     # Workers that wait to be added when the job is resized.
@@ -182,9 +184,14 @@ class ServiceJob:
 
     def on(self, event: JobEvent, reason: str = "") -> None:
         """Change the state, and record why; `TransitionError` if the event is not possible in the present state."""
-        self.state = self.events.on(self.subject, JOB_TRANSITIONS, self.state, event, reason)
+        self.state = self.changes.on(self.subject, JOB_TRANSITIONS, self.state, event, reason)
         self.record.running = self.state in (JobState.INSTALLING, JobState.RUNNING, JobState.HELD)
         self.changed(self, event)
+
+    def to_keep(self) -> JobRecord | None:
+        """Return what the store is to have of it, a copy of its record; None: nothing, as its workers would make it anew."""
+        operated = self.record.operated and self.state is not JobState.ENDED
+        return self.record.copy() if operated or self.record.running else None
 
     @property
     def waited_so_far_s(self) -> float:
@@ -246,7 +253,7 @@ class ServiceJob:
 
     def vacate(self, rank: int) -> None:
         """Remove a seat."""
-        self.seats.pop(rank).disconnect_timer.stop()
+        self.changes.after(self.seats.pop(rank).disconnect_timer.stop)
         del self.record.workers[rank]
 
     def take_report(self, seat: Seat, report: jobs_pb2.Report) -> None:
@@ -263,7 +270,7 @@ class ServiceJob:
 
     def send_gathering(self) -> None:
         """Send all workers the missing ranks, or why the job waits."""
-        queued = self.reason if self.queue_place else ""
+        queued = "" if self.state is JobState.GATHERING else self.reason
         self.send(ToWorker(gathering=jobs_pb2.Gathering(missing=self.missing, queued=queued)))
 
     def send_epoch_to(self, seat: Seat, report_s: float) -> None:

@@ -99,11 +99,14 @@ class Moves:
         if move is None:
             return
         move.timer.stop()
-        if job.state is not JobState.HELD:
-            return
+        if job.state is JobState.HELD:
+            self.put_off(job, reason)
+            job.send(_release(job))
+
+    def put_off(self, job: ServiceJob, reason: str) -> None:
+        """Let a held job run in the epoch that it is in, and try its move again later."""
         job.reason = f"it keeps its slots: {reason}"
         job.on(JobEvent.RELEASE, job.reason)
-        job.send(_release(job))
         backoff_s = self._backoff_s.get(job, FIRST_BACKOFF_S)
         self._backoff_s[job] = min(2 * backoff_s, LAST_BACKOFF_S)
         retry = self._retries[job] = Timer()

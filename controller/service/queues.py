@@ -28,14 +28,27 @@ class JobQueues:
 
     def sort_in(self, job: ServiceJob) -> None:
         """Put a waiting job where it belongs, now that it has a place, has reserved slots or has given them up."""
-        queue = job.record.queue
-        in_line, others = self._in_line.setdefault(queue, {}), self._others.setdefault(queue, {})
         lines_up = job.record.if_full == "queue" and not job.record.job_id
-        for jobs, belongs in ((in_line, lines_up), (others, not lines_up)):
+        for jobs, belongs in zip(self._of(job), (lines_up, not lines_up), strict=True):
             if belongs and job.queue_place:
                 jobs.setdefault(job)
             else:
                 jobs.pop(job, None)
+
+    def put_back(self, job: ServiceJob) -> None:
+        """Put a job whose last change was undone where it was before."""
+        held = [job in jobs for jobs in self._of(job)]
+        self.sort_in(job)
+        for jobs, was_there in zip(self._of(job), held, strict=True):
+            if job in jobs and not was_there:  # `waiting` may be looking at it.
+                ordered = sorted(jobs, key=lambda each: each.queue_place)
+                jobs.clear()
+                jobs.update(dict.fromkeys(ordered))
+
+    def _of(self, job: ServiceJob) -> tuple[dict[ServiceJob, None], dict[ServiceJob, None]]:
+        """Return the jobs in line, and the others, of a job's queue."""
+        queue = job.record.queue
+        return self._in_line.setdefault(queue, {}), self._others.setdefault(queue, {})
 
     def ahead(self, queue: str) -> int:
         """Return how many jobs wait for slots in a queue."""

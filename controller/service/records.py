@@ -99,6 +99,11 @@ class JobRecord(JobRequest):
         if self.spread:
             self.switch = ""
 
+    def copy(self) -> "JobRecord":
+        """Return a record that later changes of this one leave as it is."""
+        workers = {rank: replace(worker) for rank, worker in self.workers.items()}
+        return replace(self, below=dict(self.below), workers=workers)
+
     def at_home(self) -> "JobRecord":
         """Return the record as it would be if the job held nothing; this one stays as it is."""
         home = replace(self, below={})

@@ -33,16 +33,17 @@ def restore_jobs(scheduler: Scheduler, workers: WorkerSeats) -> None:
             registry.store.forget(record.name)
             continue
         job = registry.job_of(record)
+        job.on_disk = record.copy()
         if record.running:  # Thousands that wait would leave no room for what happened.
             registry.events.begin(job.subject, "restore", job.state, "the controller was started again")
         if running is not None:
             job.tree, job.parts = running
             job.admissions = job.tree.admissions(job.parts)
         for worker in record.workers.values():
-            job.seats[worker.rank] = Seat(worker, job.name, job.events)
+            job.seats[worker.rank] = Seat(worker, job.name, registry.changes)
         registry.jobs[record.name] = job
         if record.running and not any(job.present()):
-            scheduler.end(job, "all its workers have left")
+            registry.changes.certainly(scheduler.end, job, "all its workers have left")
             continue
         for seat in job.present():
             workers.start_disconnect_timer(job, seat, registry.options.recovery_s)

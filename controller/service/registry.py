@@ -13,6 +13,7 @@ from controller.errors import JobRefusedError
 from controller.ledger import JobLedger
 from controller.program import CompiledFiles
 from controller.service.aggregators import START_S, Aggregators
+from controller.service.changes import Changes
 from controller.service.events import EventLog
 from controller.service.installation import Installation
 from controller.service.jobs import Kind, RefusalError, ServiceJob
@@ -69,12 +70,15 @@ class JobRegistry:
         self.options = options
         self.jobs: dict[str, ServiceJob] = {}  # The jobs that have not ended, by name.
         self.ended: deque[ServiceJob] = deque(maxlen=ENDED_JOBS_KEPT)  # The jobs that ended last.
-        self.events = EventLog(store)  # The transitions of jobs, seats and links.
         self.queues = JobQueues()  # The jobs that wait.
+        self.events = EventLog(store)  # The transitions of jobs, seats and links.
+        ledgers = {name: self.new_ledger(name) for name in network.switches}
+        self.changes = Changes(
+            store, self.events, ledgers, self.queues.put_back
+        )  # The way of a change to the disk.
         self.switches = Installation()  # The connections to the switches, and what jobs have on them.
         # The hosts that can add for jobs that no switch takes.
         self.aggregators = Aggregators(network, options.start_s, tls)
-        ledgers = {name: self.new_ledger(name) for name in network.switches}
         # trees, shares, reservations: where jobs can be placed, how many slots each is to have, and what each can get now.
         self.trees = JobTrees(network, ledgers, files.lanes, files.knows_trees)
         self.shares = Shares(options.share, options.least_slots, self.trees, self.jobs)
@@ -135,7 +139,7 @@ class JobRegistry:
 
     def job_of(self, record: JobRecord) -> ServiceJob:
         """Return a job with a record."""
-        return ServiceJob(record, self.queues.on, self.events)
+        return ServiceJob(record, self.queues.on, self.changes)
 
     def _switch_for(self, asked: str, host: HostSite | None, spread: bool) -> str:
         """Return the switch that adds a job: the requested one, else that of its first worker's host, else the first.

@@ -129,7 +129,7 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
                     case "report":
                         job.take_report(seat, message.report)
                     case "again":
-                        await self._registry.again(job, seat, message.again)
+                        self._registry.again(job, seat, message.again)
                     case "held":
                         self._registry.held(job, seat, message.held)
                     case "no_leaf":
@@ -228,7 +228,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
         if not job.record.running:
             reason = job.reason or f"workers {job.missing} have not joined"
             raise RefusalError(Kind.NOT_NOW, f"job {job.name} has not started: {reason}")
-        await self._scheduler.restart(job, "an operator restarted the job")
+        await asyncio.wait([self._scheduler.restart(job, "an operator restarted the job")])
         return await self._view(job)
 
     @_reporting_errors

@@ -1,14 +1,15 @@
 """The next step of every job: it waits for slots, gets an epoch and its admissions, moves to other slots, starts again, ends.
 
-Each epoch is on disk before it is on the switches, and there before the workers are notified. After a crash in between, the
-reconciliation that begins the next session with a switch repairs the difference (`sessions`).
+Each step is one change (`changes`): memory, then the disk, then messages and the switches; the workers hear of an epoch when the
+switches have it. After a crash in between, the reconciliation that begins the next session with a switch repairs the difference
+(`sessions`). A step that waits for switches looks again at its job before it goes on: it may have taken another step meanwhile.
 """
 
 import asyncio
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from controller.errors import ControllerError, JobRefusedError, StoreError, SwitchRefusedError
@@ -32,6 +33,7 @@ class Scheduler:
         self.registry = registry
         # The moves of running jobs that wait for workers.
         self.moves = Moves(registry.options.move_s, self.rebalance)
+        self.changes = registry.changes
         # Whether the controller is stopping. Streams that break then make no worker leave.
         self.closing = False
         self._trees = registry.trees
@@ -48,19 +50,25 @@ class Scheduler:
 
     def enqueue(self, job: ServiceJob) -> None:
         """Put a job into its queue: for slots, or to be started if all its workers have come."""
-        job.timer.stop()
+        self.changes.after(job.timer.stop)
         if job.asked_at is None:
             job.asked_at = time.monotonic()
         job.on(JobEvent.ENQUEUE, job.reason if job.missing else "all its workers have joined")
         if job.record.queue_s > 0 and not job.record.job_id:
-            job.timer.start(job.record.queue_s, self._waited_too_long, job)
+            self._end_after(job.record.queue_s, job, self._waited_too_long)
         self.serve_soon(job.record.queue)
 
     def idle(self, job: ServiceJob) -> None:
         """Start the timer that ends a job without workers."""
         if not job.seats:
-            seconds = job.record.idle_s
-            job.timer.start(seconds, self.end, job, f"no worker joined within {seconds:g} s")
+            self._end_after(job.record.idle_s, job, self._idled_too_long)
+
+    def _end_after(self, seconds: float, job: ServiceJob, end: Callable[[ServiceJob], None]) -> None:
+        self.changes.after(job.timer.start, seconds, self.changes.certainly, end, job)
+
+    def _idled_too_long(self, job: ServiceJob) -> None:
+        if not job.seats:
+            self.end(job, f"no worker joined within {job.record.idle_s:g} s")
 
     def serve_soon(self, queue: str) -> None:
         """Serve a queue in the background; requests that come before that begins are one."""
@@ -81,11 +89,12 @@ class Scheduler:
             self.serve_soon(switch)
             self.serve_soon("")
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine in the background."""
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine in the background: a client that goes away does not stop it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _serve(self, queue: str) -> None:
         """Serve a queue: jobs that hold slots, then those in line for some, first come, first served."""
@@ -99,14 +108,26 @@ class Scheduler:
     async def _advance(self, job: ServiceJob) -> None:
         """Reserve slots for a waiting job, or start it, as far as possible now; raises as `_start`."""
         record, ready = job.record, self._switches.ready
+        elsewhere = bool(
+            record.spread
+            and not record.slots_on.keys() <= ready
+            and not job.missing
+            and self._reservations.has_other_switches(job)
+        )
+        if (
+            job.state is not JobState.QUEUED
+        ):  # Its epoch is being installed: sessions with its switches go on with that.
+            if elsewhere:
+                self.restart(job, job.reason)
+            return
         try:
             if not job.missing:
                 if self.leaves.wait_for(job):
                     job.send_gathering()
                     return
                 wanted = self._trees.leaves_of(record) & ready
-                if record.job_id and wanted != self._trees.leaves_held(record):
-                    await self._give_up(job)
+                if record.job_id and (elsewhere or wanted != self._trees.leaves_held(record)):
+                    self.release(job)
             # Which switches a job on a tree needs is known when all its workers have come.
             if not record.job_id and not (record.spread and job.missing):
                 self._reserve(job)
@@ -114,13 +135,6 @@ class Scheduler:
                 job.leave_queue()
                 self.idle(job)
                 return
-            if (
-                record.spread
-                and not record.slots_on.keys() <= ready
-                and self._reservations.has_other_switches(job)
-            ):
-                await self._give_up(job)
-                self._reserve(job)
             late = next(
                 (self._switches.links[switch] for switch in record.slots_on if switch not in ready), None
             )
@@ -134,23 +148,22 @@ class Scheduler:
             job.send_gathering()
 
     def add(self, job: ServiceJob) -> None:
-        """Take up a job that an operator creates: it has slots, or waits for them, and is saved.
+        """Take up a job that an operator creates: it has slots, or waits for them.
 
         Raises RefusalError: it gets no slots, and does not wait. Raises StoreError: the job cannot be saved.
         """
-        try:
-            if not job.record.spread:  # Else its switches follow from its workers.
-                self._reserve(job)
-        except JobRefusedError as refusal:
-            self._let_wait(job, refusal)
-        if not job.record.job_id:
-            self.save_operated(job)
-        self.registry.jobs[job.name] = job
-        job.events.begin(job.subject, "create", job.state, "an operator created it")
-        if job.record.job_id:
-            self.idle(job)
-        else:
-            self.enqueue(job)
+        with self.changes.of(job):
+            try:
+                if not job.record.spread:  # Else its switches follow from its workers.
+                    self._reserve(job)
+            except JobRefusedError as refusal:
+                self._let_wait(job, refusal)
+            self.changes.after(self.registry.jobs.__setitem__, job.name, job)
+            self.changes.begin(job.subject, "create", job.state, "an operator created it")
+            if job.record.job_id:
+                self.idle(job)
+            else:
+                self.enqueue(job)
 
     def _let_wait(self, job: ServiceJob, refusal: JobRefusedError) -> None:
         """Note why a job has no slots yet; raise `RefusalError` if it does not wait for them."""
@@ -162,38 +175,24 @@ class Scheduler:
         job.reason = str(refusal)
 
     def _reserve(self, job: ServiceJob) -> None:
-        """Reserve a job id and slots for a job, and save it if an operator created it: both or neither.
+        """Reserve a job id and slots for a job.
 
         Raises JobRefusedError: they are not available; the message gives the reason. Raises StoreError: the job cannot be
-        saved.
+        saved. Nothing is held then.
         """
-        self._reservations.reserve(job)
-        try:
-            self.save_operated(job)
-        except StoreError:
-            self._reservations.release(job)
-            raise
-        self.registry.queues.sort_in(job)
-
-    def save_operated(self, job: ServiceJob) -> None:
-        """Save a job that does not run yet, if an operator created it: workers that join again make the others anew."""
-        if job.record.operated:
-            self.registry.store.save(job.record)
+        with self.changes.of(job):
+            self._reservations.reserve(job)
+            self.registry.queues.sort_in(job)
 
     def release(self, job: ServiceJob) -> None:
-        """Free what a job on a tree holds: it is to be placed anew."""
+        """Free what a job holds that is on no switch: it is to be placed anew."""
         switches = job.record.slots_on
-        self._reservations.release(job)
-        self.registry.queues.sort_in(job)
-        job.parts = {}
+        with self.changes.of(job):
+            self._reservations.release(job)
+            self.registry.queues.sort_in(job)
+            job.parts = {}
         for switch in switches:
             self.room_on(switch)
-
-    async def _give_up(self, job: ServiceJob) -> None:
-        """Remove a job from its switches, which is to be placed on others."""
-        with contextlib.suppress(ControllerError):  # What cannot be written the next session removes.
-            await self._switches.withdraw(job)
-        self.release(job)
 
     def _waited_too_long(self, job: ServiceJob) -> None:
         if not job.record.job_id:
@@ -204,9 +203,6 @@ class Scheduler:
 
     async def _start(self, job: ServiceJob) -> None:
         """Give a complete job its next epoch, install it on all its switches, and notify its workers."""
-        if len(job.parts) > 1:
-            # No switch takes a packet of the old epoch when the first takes one of the new.
-            await self._switches.withdraw(job)
         fresh = not job.record.restarts
         self.renew(job)
         if fresh:
@@ -214,19 +210,22 @@ class Scheduler:
         await self._install(job)
 
     def renew(self, job: ServiceJob, goes_on: bool = False) -> None:
-        """Give a job its next epoch, on disk first; its workers go on in it, or are notified of a restart."""
+        """Give a job its next epoch; its workers go on in it, or are notified of a restart.
+
+        Raises JobRefusedError: its switches cannot admit it. Raises StoreError: it cannot be saved.
+        """
         record = job.record
-        self.moves.drop(job)
-        record.moved_from = record.epoch if goes_on else 0
-        record.moves += goes_on
-        tree = self._trees.place(record)
-        job.parts = self._trees.renew(record, tree, another_token(record.token), int(time.time()))
-        job.admissions = tree.admissions(job.parts)
-        job.tree = tree
-        job.installed = {}
-        record.hold(job.parts)
-        job.on(JobEvent.RENEW, job.reason)
-        self.registry.store.save(record)
+        with self.changes.of(job):
+            self.changes.after(self.moves.drop, job)
+            record.moved_from = record.epoch if goes_on else 0
+            record.moves += goes_on
+            tree = self._trees.place(record)
+            job.parts = self._trees.renew(record, tree, another_token(record.token), int(time.time()))
+            job.admissions = tree.admissions(job.parts)
+            job.tree = tree
+            job.installed = {}
+            record.hold(job.parts)
+            job.on(JobEvent.RENEW, job.reason)
 
     async def _install(self, job: ServiceJob) -> None:
         """Write a job's epoch to its switches, then notify its workers; raises as `Installation.write`."""
@@ -235,12 +234,8 @@ class Scheduler:
 
     async def install_rest(self, job: ServiceJob) -> None:
         """Install a job on its other switches, after one of them has been reconciled."""
-        try:
-            await self._install(job)
-        except SwitchRefusedError as refusal:
-            self.refuse(job, refusal)
-        except ControllerError:
-            pass  # The next session with that switch installs the rest.
+        with self._faults_noted(job):
+            await self._install(job)  # Else the next session with a switch installs the rest.
 
     def admit(self, job: ServiceJob) -> None:
         """Note that all switches hold a job's epoch, and send its workers their admissions."""
@@ -272,17 +267,24 @@ class Scheduler:
 
     async def _move(self, job: ServiceJob, move: Move) -> None:
         """Put a held job, whose workers have nothing under way, on other slots in a new epoch."""
-        before, left = job.record.slot_count, list(job.record.slots_on)
+        before, left, epoch = job.record.slot_count, list(job.record.slots_on), job.record.epoch
         await self._switches.vacate(job)
-        if job.state is not JobState.HELD:
+        if job.state is not JobState.HELD or job.record.epoch != epoch:
             return  # It ended, or is being restarted.
         with self._faults_noted(job):
-            if move.home:
-                self._reservations.take_home(job, move.slots)
-            else:
-                self._trees.resize(job.record, move.slots)
-                job.reason = f"its share changed from {before} to {plural(job.record.slot_count, 'slot')}"
-            self.renew(job, goes_on=True)
+            try:
+                with self.changes.of(job):
+                    if move.home:
+                        self._reservations.take_home(job, move.slots)
+                    else:
+                        self._trees.resize(job.record, move.slots)
+                        job.reason = (
+                            f"its share changed from {before} to {plural(job.record.slot_count, 'slot')}"
+                        )
+                    self.renew(job, goes_on=True)
+            except StoreError as fault:  # Its old epoch goes back to the switches.
+                job.installed = {}
+                self.moves.put_off(job, str(fault))
             await self._install(job)
         for switch in {*left, *job.record.slots_on}:
             self.room_on(switch)
@@ -293,6 +295,9 @@ class Scheduler:
 
     def rebalance(self) -> None:
         """Let jobs return from hosts; where jobs share slots, let those with more than their share give up some to others."""
+        self.changes.certainly(self._rebalance)
+
+    def _rebalance(self) -> None:
         waiting = self.registry.queues.some_wait
         if not waiting:
             self._return_home()
@@ -300,11 +305,11 @@ class Scheduler:
             if job.record.running:
                 if self.moves.possible(job):
                     self.moves.begin(job, slots)
-                continue
-            self._trees.resize(job.record, slots)
-            self.registry.store.save(job.record)
-            for switch in job.record.slots_on:
-                self.room_on(switch)
+            elif job.state is not JobState.CLEARING:
+                with self.changes.of(job):
+                    self._trees.resize(job.record, slots)
+                for switch in job.record.slots_on:
+                    self.room_on(switch)
 
     def _return_home(self) -> None:
         """Move the oldest job on an aggregator host whose switches have room for it now."""
@@ -317,92 +322,116 @@ class Scheduler:
 
     # Restart and end
 
-    async def restart(self, job: ServiceJob, reason: str) -> None:
-        """Give a running job a new epoch. If workers have left it, it first waits for their ranks to join again.
+    def restart(self, job: ServiceJob, reason: str, resized: bool = False) -> asyncio.Task[None]:
+        """Give a running job a new epoch; return what ends when that has begun, or the job waits for what it lacks.
 
-        Raises ControllerError: the switch refused or did not answer.
-        """
-        gone = [rank for rank, seat in job.seats.items() if seat.worker.left]
-        job.on(JobEvent.RESTART, reason)
-        self.moves.drop(job)
-        job.record.restarts += 1
-        job.record.operated = True  # From now on its workers may leave and join like those of a created job.
-        job.reason = reason
-        for rank in gone:
-            job.vacate(rank)
-        self.registry.store.save(job.record)
-        if gone:
-            with contextlib.suppress(ControllerError):  # The reconciliation of the next session removes it.
-                await self._switches.withdraw(job)
-            if job.record.spread:
-                self.release(job)
-                self.registry.store.save(job.record)
-            job.send_gathering()
-        else:
-            self.enqueue(job)
-            await self._serve(job.record.queue)
-
-    async def resize(self, job: ServiceJob) -> None:
-        """Give a job an epoch without the workers that have left and with those that wait to be added, as if it restarted.
-
-        Raises ControllerError if the switch refused or did not answer.
+        `resized`: the job goes on without the workers that have left and with those that wait to be added. Else, if workers
+        have left it, it waits for their ranks to join again. Raises StoreError: the job cannot be saved, and stays as it was.
         """
         before = job.record.world_size
-        job.resizing = job.record.operated = True
-        if job.record.running:
-            job.on(JobEvent.RESTART, "its workers asked to resize it")
-            self.moves.drop(job)
-            job.record.restarts += 1
-        with contextlib.suppress(ControllerError):  # The reconciliation of the next session removes it.
-            await self._switches.withdraw(job)
-        job.renumber()
-        job.reason = f"it was resized from {before} to {plural(job.record.world_size, 'worker')}"
-        if job.record.spread and job.record.job_id:
-            self.release(job)
-        if job.record.quorum > job.record.world_size:
-            wanted = plural(job.record.quorum, "contribution")
-            self.refuse(job, RefusalError(Kind.NOT_NOW, f"{job.reason}, but its quorum is {wanted}"))
-            return
-        self.registry.store.save(job.record)
-        self.enqueue(job)
+        with self.changes.of(job):
+            if job.record.running:
+                job.on(JobEvent.RESTART, reason)
+                self.changes.after(self.moves.drop, job)
+                job.record.restarts += 1
+            job.record.operated = (
+                True  # From now on its workers may leave and join like those of a created job.
+            )
+            job.reason = reason
+            if resized:
+                job.resizing = True
+                job.renumber()
+                job.reason = f"it was resized from {before} to {plural(job.record.world_size, 'worker')}"
+                self.changes.after(job.send_newcomers)
+                if job.record.quorum > job.record.world_size:
+                    wanted = plural(job.record.quorum, "contribution")
+                    self.refuse(job, RefusalError(Kind.NOT_NOW, f"{job.reason}, but its quorum is {wanted}"))
+            else:
+                for rank in [rank for rank, seat in job.seats.items() if seat.worker.left]:
+                    job.vacate(rank)
+            if job.state in (JobState.GATHERING, JobState.QUEUED):  # Resized again before it had its epoch.
+                self._gather(job)
+        return self.begin(self._clear(job))
+
+    async def _clear(self, job: ServiceJob) -> None:
+        """Remove a job that is restarted from its switches, and put it into its queue."""
+        if job.state is JobState.CLEARING:
+            epoch = job.record.epoch
+            await self._switches.vacate(job)
+            if job.record.epoch == epoch:
+                self.changes.certainly(self._cleared, job)
         await self._serve(job.record.queue)
-        job.send_newcomers()
+
+    def _cleared(self, job: ServiceJob) -> None:
+        """Take on a job that no switch holds any more."""
+        if job.state is not JobState.CLEARING:
+            return
+        with self.changes.of(job):
+            job.on(JobEvent.CLEAR)
+            self._gather(job)
+
+    def _gather(self, job: ServiceJob) -> None:
+        """Put a job that no switch holds into its queue, unless workers are missing; where it adds may follow from who comes."""
+        placed_anew = job.record.spread and (job.resizing or job.missing)
+        if job.record.job_id and (
+            placed_anew or not job.record.slots_on.keys() <= self._switches.links.keys()
+        ):
+            self.release(job)
+        if job.missing:
+            job.send_gathering()
+            self.idle(job)
+        else:
+            self.enqueue(job)
 
     def end(self, job: ServiceJob, reason: str, refusal: RefusalError | None = None) -> None:
-        """End a job. Its workers receive the refusal if there is one, else the reason."""
-        if job.ended.is_set():
+        """End a job. Its workers receive the refusal if there is one, else the reason.
+
+        Raises StoreError: the store cannot forget the job, which stays as it was.
+        """
+        if job.state is JobState.ENDED:
             return
-        job.on(JobEvent.END, reason)
+        with self.changes.of(job):
+            job.on(JobEvent.END, reason)
+            job.reason = reason
+            self.changes.after(self._ended, job)
+            for seat in job.everyone():
+                self.changes.after(seat.disconnect_timer.stop)
+                seat.send(refusal or ToWorker(ended=jobs_pb2.Ended(reason=reason)))
+                seat.send(None)
+                seat.outbox = None
+
+    def _ended(self, job: ServiceJob) -> None:
+        """Forget a job that the store has forgotten, and free what it holds."""
         self.moves.drop(job)
-        job.ended.set()
-        job.reason = reason
         job.timer.stop()
         del self.registry.jobs[job.name]
         self.registry.ended.append(job)
-        self.registry.store.forget(job.name)
-        for seat in job.everyone():
-            seat.disconnect_timer.stop()
-            seat.send(refusal or ToWorker(ended=jobs_pb2.Ended(reason=reason)))
-            seat.send(None)
-            seat.outbox = None
-        self._ending[job.name] = asyncio.get_running_loop().create_task(self._clear(job))
+        job.ended.set()
+        self._ending[job.name] = asyncio.get_running_loop().create_task(self._free(job))
 
     def refuse(self, job: ServiceJob, refusal: ControllerError) -> None:
         """End a job that cannot go on."""
         known = refusal if isinstance(refusal, RefusalError) else RefusalError(Kind.NOT_NOW, str(refusal))
-        self.end(job, str(refusal), known)
+        self.changes.certainly(self.end, job, str(refusal), known)
 
     @contextlib.contextmanager
     def _faults_noted(self, job: ServiceJob) -> Iterator[None]:
-        """End a job that is refused a step; one whose switch is not reached has its next session with it to go on."""
+        """End a job that is refused a step; one whose switch is not reached has its next session with it to go on.
+
+        One that cannot be saved tries the step again.
+        """
         try:
             yield
         except (RefusalError, JobRefusedError, SwitchRefusedError) as refusal:
             self.refuse(job, refusal)
+        except StoreError as fault:
+            job.reason = str(fault)
+            job.send_gathering()
+            self.changes.again(self.serve_soon, job.record.queue)
         except ControllerError as fault:
             job.reason = str(fault)
 
-    async def _clear(self, job: ServiceJob) -> None:
+    async def _free(self, job: ServiceJob) -> None:
         """Remove an ended job from its switches, then free its id, slots and name."""
         try:
             if job.parts:
@@ -436,6 +465,7 @@ class Scheduler:
                 seat.send(None)
         for task in (*self._ending.values(), *self._tasks):
             task.cancel()
+        self.changes.close()
         self.moves.close()
         self.registry.aggregators.close()
         self.registry.events.save()

@@ -56,6 +56,7 @@ class ServiceOptions:
     program: Path
     p4info: Path
     state: Path | str = ":memory:"  # The state file; ":memory:" for none.
+    open_state: Callable[[Path | str], Store] = Store  # Opens it.
     # Addresses of the job API: "HOST:PORT" (port 0: any) or "unix:PATH".
     listen: tuple[str, ...] = (DEFAULT_CONTROLLER,)
     # Certificates of the job API; with `ca`, workers and operators need certificates too.
@@ -113,7 +114,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         http = _http_server(options)
         if http is not None:
             stack.callback(http.close)
-        store = stack.enter_context(Store(options.state))
+        store = stack.enter_context(options.open_state(options.state))
         _check_names(options.network, store)
         registry = JobRegistry(options.network, store, files, options.registry, options.tls)
         scheduler = Scheduler(registry)

@@ -7,12 +7,13 @@ import time
 import zlib
 from typing import Any
 
-from controller.errors import JobRefusedError
+from controller.errors import ControllerError, JobRefusedError
 from controller.service.aggregators import AggregatorHost, HostState
-from controller.service.jobs import Kind, RefusalError
+from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.link import SwitchLink
 from controller.service.network import SwitchSite
 from controller.service.scheduler import Scheduler
+from controller.service.states import JobState
 from host_agent.job_api import jobs_pb2
 
 log = logging.getLogger(__name__)
@@ -83,11 +84,11 @@ class Sessions:
                 site = aggregators.runs(host, offer.running)
                 if site is None:
                     raise RefusalError(Kind.WRONG, host.failure)
-            except RefusalError as refusal:
+                self._connect(host, site)
+            except ControllerError as refusal:
                 aggregators.lost(host)
                 self._scheduler.leaves.fail(offer.name, str(refusal))
                 raise
-            self._connect(host, site)
         return host
 
     def started(self, host: AggregatorHost, message: jobs_pb2.Started) -> None:
@@ -98,11 +99,12 @@ class Sessions:
 
     def _connect(self, host: AggregatorHost, site: SwitchSite) -> None:
         """Connect to a switch that runs on a host, and remember it."""
+        ledger = self._registry.new_ledger(site.name)
         self._registry.store.save_host({name: getattr(host, name) for name in _OF_A_HOST})
         self._registry.trees.add_aggregator(
             site,
             host.udp_port,
-            self._registry.new_ledger(site.name),
+            ledger,
             leaf=host.leaf,
             workers=host.workers,
             at_interface=bool(host.mac),
@@ -120,26 +122,38 @@ class Sessions:
 
     def lost(self, host: AggregatorHost) -> None:
         """Restart a host's jobs elsewhere: its agent is gone, and its switch with it."""
-        if self._scheduler.closing:  # It comes back to the next controller.
+        if not self._scheduler.closing:  # Else it comes back to the next controller.
+            self._scheduler.changes.certainly(self._lost, host)
+
+    def _lost(self, host: AggregatorHost) -> None:
+        changes, name = self._scheduler.changes, host.name
+        if self._registry.aggregators.hosts.get(name) is not host:
             return
+        jobs = [
+            job
+            for job in self._registry.jobs.values()
+            if job.record.aggregator == name or name in job.record.below
+        ]
+        with changes.of(*jobs):
+            if name in self._host_links:
+                changes.write(self._registry.store.forget_host, name)
+            changes.after(self._forget, host)
+            for job in jobs:
+                job.reason = f"aggregator {name} is gone"
+                job.record.below.pop(
+                    name, None
+                )  # Its other switches hold it until the scheduler places it anew.
+                if job.record.running:
+                    self._scheduler.restart(job, job.reason)
+                elif job.record.aggregator and job.state is not JobState.CLEARING:
+                    self._scheduler.release(job)
+
+    def _forget(self, host: AggregatorHost) -> None:
+        """Forget a host that no job holds slots on any more."""
         self._registry.aggregators.lost(host)
         self._scheduler.leaves.lost(host.name)
-        self._registry.store.forget_host(host.name)
         if host.name in self._host_links:
             self._host_links.pop(host.name).cancel()
-            reason = f"aggregator {host.name} is gone"
-            for job in list(self._registry.jobs.values()):
-                if job.record.aggregator != host.name and host.name not in job.record.below:
-                    continue
-                job.reason = reason
-                if job.record.aggregator:
-                    self._scheduler.release(job)
-                else:  # Its other switches hold it until the scheduler places it anew.
-                    del job.record.below[host.name]
-                if job.record.running:
-                    self._scheduler.begin(self._scheduler.restart(job, reason))
-                elif job.queue_place:
-                    self._scheduler.serve_soon(job.record.queue)
             self._registry.trees.remove_aggregator(host.name)
             del self._links[host.name]
         self._scheduler.serve_all_soon()
@@ -153,26 +167,28 @@ class Sessions:
 
     async def _bring_up(self, link: SwitchLink) -> None:
         """Reconcile a switch at the beginning of a session with it."""
-        name, site = link.site.name, link.site
+        name, site, changes = link.site.name, link.site, self._scheduler.changes
         mark = self._registry.store.switch(name)[1]
         cookie = await link.cookie()
-        running = [job for job in self._registry.jobs.values() if name in job.parts and job.record.running]
         if cookie == 0 or cookie != mark or mark >> 31 != self._program:
             new_mark = self._program << 31 | secrets.randbits(31)
             await link.set_pipeline(new_mark)
-            self._registry.store.mark_switch(name, new_mark)
+            running = self._running_on(name)
+            # In one transaction: a switch that is marked has no job of an epoch from before.
+            with changes.of(*running):
+                changes.write(self._registry.store.mark_switch, name, new_mark)
+                for job in running:
+                    job.reason = f"switch {name} was restarted"
+                    job.record.restarts += 1
+                    try:
+                        self._scheduler.renew(job)
+                    except JobRefusedError as refusal:
+                        self._scheduler.refuse(job, refusal)
             if mark:
                 link.restarts += 1
                 lost = "restarted without its state: %d jobs begin a new epoch"
                 log.warning(lost, len(running), extra={"switch": name})
-            for job in running:
-                job.reason = f"switch {name} was restarted"
-                job.record.restarts += 1
-                try:
-                    self._scheduler.renew(job)
-                except JobRefusedError as refusal:
-                    self._scheduler.refuse(job, refusal)
-        held = [(job, job.parts[name]) for job in running if job.record.running]
+        held = [(job, job.parts[name]) for job in self._running_on(name)]
         flood = {*site.stations.values(), *site.ports} - site.spare_ports
         found = await link.do(
             lambda tables: tables.reconcile(
@@ -191,3 +207,7 @@ class Sessions:
             else:
                 self._scheduler.begin(self._scheduler.install_rest(job))
         self._scheduler.room_on(name)
+
+    def _running_on(self, switch: str) -> list[ServiceJob]:
+        """Return the jobs that a switch is to hold."""
+        return [job for job in self._registry.jobs.values() if switch in job.parts and job.record.running]

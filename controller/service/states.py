@@ -19,6 +19,8 @@ class JobState(Enum):
     INSTALLING = "installing"
     """Its epoch is on disk, and may be on the switch; no worker has its admission yet."""
     RUNNING = "running"  # The switch holds its epoch, and its workers have their admissions.
+    CLEARING = "clearing"
+    """Its epoch is over, on disk too; its switches may still hold it, and are being cleared of it. Its slots are not free."""
     HELD = "held"
     """Its workers stop between two collectives, to go on with other slots; the switches hold its epoch."""
     ENDED = "ended"
@@ -34,6 +36,7 @@ class JobEvent(Enum):
     HOLD = "hold"
     RELEASE = "release"
     RESTART = "restart"
+    CLEAR = "clear"
     END = "end"
 
 
@@ -46,20 +49,23 @@ JOB_TRANSITIONS: Final = {
     (JobState.QUEUED, JobEvent.END): JobState.ENDED,
     (JobState.INSTALLING, JobEvent.RENEW): JobState.INSTALLING,
     (JobState.INSTALLING, JobEvent.ADMIT): JobState.RUNNING,
-    (JobState.INSTALLING, JobEvent.RESTART): JobState.GATHERING,
+    (JobState.INSTALLING, JobEvent.RESTART): JobState.CLEARING,
     (JobState.INSTALLING, JobEvent.END): JobState.ENDED,
     (JobState.RUNNING, JobEvent.RENEW): JobState.INSTALLING,
     (JobState.RUNNING, JobEvent.ADMIT): JobState.RUNNING,
-    (JobState.RUNNING, JobEvent.RESTART): JobState.GATHERING,
+    (JobState.RUNNING, JobEvent.RESTART): JobState.CLEARING,
     (JobState.RUNNING, JobEvent.HOLD): JobState.HELD,
     (JobState.RUNNING, JobEvent.END): JobState.ENDED,
+    (JobState.CLEARING, JobEvent.CLEAR): JobState.GATHERING,
+    (JobState.CLEARING, JobEvent.END): JobState.ENDED,
     (JobState.HELD, JobEvent.RELEASE): JobState.RUNNING,
     (JobState.HELD, JobEvent.RENEW): JobState.INSTALLING,
     (JobState.HELD, JobEvent.ADMIT): JobState.HELD,
-    (JobState.HELD, JobEvent.RESTART): JobState.GATHERING,
+    (JobState.HELD, JobEvent.RESTART): JobState.CLEARING,
     (JobState.HELD, JobEvent.END): JobState.ENDED,
 }
-"""RENEW gives the job its next epoch, ADMIT follows when the switch holds it. A new session with a switch that kept its
+"""RENEW gives the job its next epoch, ADMIT follows when the switch holds it. CLEAR follows RESTART when none of its switches
+holds the job's last epoch any more, or receives a packet before it is reconciled. A new session with a switch that kept its
 entries admits running jobs again; one with a switch that restarted renews them."""
 
 

@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from host_agent.job_api.slot_request import BandwidthDelay, Share, Slots
 from netsum_common.closing import Closing
 
 SCHEMA_VERSION = 4
+
+LOCK_S = 0.2  # How long a write waits for another process that has locked the file, in seconds: nothing else goes on then.
 
 _SCHEMA = """
 CREATE TABLE switch (name TEXT PRIMARY KEY, last_epoch INTEGER NOT NULL, mark INTEGER NOT NULL) STRICT;
@@ -66,14 +68,17 @@ class Store(Closing):
     """The state file; a context manager that closes it.
 
     `path`: made if it is not there, readable by its owner alone: it holds tokens. ``:memory:`` forgets. Raises StoreError:
-    another process uses it, it is of another version, or it is no such file.
+    another process uses it, it is of another version, or it is no such file. `connect`: opens the database.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(
+        self, path: Path | str, connect: Callable[..., sqlite3.Connection] = sqlite3.connect
+    ) -> None:
         self._path = str(path)
+        self._writing = False
         self._lock = -1 if self._path == ":memory:" else _locked(Path(path))
         try:
-            self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            self._database = connect(self._path, LOCK_S, isolation_level=None, check_same_thread=False)
             with self._explained():
                 self._prepare()  # Before anything is changed in a file of another version.
                 self._database.execute("PRAGMA journal_mode = WAL")
@@ -108,7 +113,7 @@ class Store(Closing):
 
     def mark_switch(self, name: str, mark: int) -> None:
         """Remember the mark that a switch's program was given."""
-        with self._transaction():
+        with self.transaction():
             self._put_switch(name, mark=mark)
 
     def hosts(self) -> list[dict[str, Any]]:
@@ -124,14 +129,14 @@ class Store(Closing):
         columns = {**row}
         mac = {"name": row["name"], "mac": columns.pop("mac", "")}
         workers = {"name": row["name"], "workers": columns.pop("workers", "")}
-        with self._transaction():
+        with self.transaction():
             self._insert("host", columns, conflict=["name"])
             self._insert("in_kernel", mac, conflict=["name"])
             self._insert("adds_for", workers, conflict=["name"])
 
     def forget_host(self, name: str) -> None:
         """Remember a switch on a host no longer."""
-        with self._transaction():
+        with self.transaction():
             self._database.execute("DELETE FROM host WHERE name = ?", (name,))
 
     def save(self, job: JobRecord) -> None:
@@ -139,7 +144,7 @@ class Store(Closing):
         row = {**asdict(job), "slots": _slots_text(job.slots), "below": json.dumps(job.below)}
         del row["workers"]
         on_host = row.pop("on_host")
-        with self._transaction():
+        with self.transaction():
             for switch in (job.switch, *job.below):
                 self._put_switch(switch, epoch=job.epoch)
             self._insert("job", row, conflict=["name"])
@@ -155,7 +160,7 @@ class Store(Closing):
 
     def forget(self, name: str) -> None:
         """Remember a job no longer."""
-        with self._transaction():
+        with self.transaction():
             self._database.execute("DELETE FROM job WHERE name = ?", (name,))
 
     def transitions(self) -> list[tuple[Any, ...]]:
@@ -167,7 +172,7 @@ class Store(Closing):
     def add_transitions(self, added: Iterable[tuple[Any, ...]], kept: int) -> None:
         """Append transitions to the event log, and forget the oldest beyond `kept`."""
         statement = "INSERT INTO event (at, job, rank, switch, before, event, after, reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-        with self._transaction():
+        with self.transaction():
             self._database.executemany(statement, added)
             self._database.execute(
                 "DELETE FROM event WHERE number <= (SELECT max(number) FROM event) - ?", (kept,)
@@ -195,7 +200,7 @@ class Store(Closing):
                 f"{self._path} has version {version} of the controller's state, this netsum has {SCHEMA_VERSION}: "
                 "use the netsum that wrote it, or another file"
             )
-        with self._transaction():
+        with self.transaction():
             for statement in _SCHEMA.split(";"):
                 self._database.execute(statement)
             self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -223,15 +228,29 @@ class Store(Closing):
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._explained():
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
+    def transaction(self) -> Iterator[None]:
+        """Write all that the block writes, or nothing. A block within another one is written with the outer one."""
+        if self._writing:
+            yield
+            return
+        self._writing = True
+        try:
+            with self._explained():
+                self._roll_back()
+                self._database.execute("BEGIN IMMEDIATE")
                 yield
-            except BaseException:
-                self._database.execute("ROLLBACK")
-                raise
-            self._database.execute("COMMIT")
+                self._database.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):  # Else the next one tries it first.
+                self._roll_back()
+            raise
+        finally:
+            self._writing = False
+
+    def _roll_back(self) -> None:
+        """Undo what has not been committed; SQLite itself undoes what met a full disk."""
+        if self._database.in_transaction:
+            self._database.execute("ROLLBACK")
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:

@@ -33,6 +33,7 @@ JOB_STATES = {
     JobState.QUEUED: jobs_pb2.QUEUED,
     JobState.INSTALLING: jobs_pb2.QUEUED,
     JobState.RUNNING: jobs_pb2.RUNNING,
+    JobState.CLEARING: jobs_pb2.GATHERING,
     JobState.HELD: jobs_pb2.RUNNING,
     JobState.ENDED: jobs_pb2.ENDED,
 }

@@ -5,6 +5,7 @@ All here runs in the event loop's thread.
 
 import secrets
 
+from controller.errors import StoreError
 from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
 from controller.service.network import HostSite
 from controller.service.records import WorkerRecord
@@ -32,6 +33,7 @@ class WorkerSeats:
         self.streams = 0  # Number of connected workers.
         self._scheduler = scheduler
         self._registry = scheduler.registry
+        self._changes = scheduler.changes
 
     @property
     def left(self) -> int:
@@ -62,7 +64,7 @@ class WorkerSeats:
             job.newcomers.append(seat)
         else:
             job.sit(seat)
-        self._registry.events.begin(seat.subject, "join", seat.state, f"from host {host.name}")
+        self._changes.begin(seat.subject, "join", seat.state, f"from host {host.name}")
         if not job.queue_place and not job.record.running:
             job.timer.stop()  # It is not idle any more.
         seat.send(
@@ -81,7 +83,7 @@ class WorkerSeats:
     def receive(self, job: ServiceJob, seat: Seat, udp_port: int) -> None:
         """Store the UDP port of a worker; the last one starts the job.
 
-        Raises RefusalError: the port is invalid, or the job is already running.
+        Raises RefusalError: the port is invalid, or the job is already running. Raises StoreError: it cannot be saved.
         """
         if job.state is JobState.ENDED:
             return
@@ -93,11 +95,11 @@ class WorkerSeats:
             return
         if job.record.running:
             raise RefusalError(Kind.WRONG, "a worker sends its receiver once, before its job runs")
-        seat.worker.udp_port = udp_port
-        self._scheduler.save_operated(job)
-        if not job.missing:
-            self._scheduler.enqueue(job)
-        job.send_gathering()
+        with self._changes.of(job):
+            seat.worker.udp_port = udp_port
+            if not job.missing and job.state is not JobState.CLEARING:
+                self._scheduler.enqueue(job)
+            job.send_gathering()
 
     def attach(self, asked: jobs_pb2.Reattachment, outbox: Outbox) -> tuple[ServiceJob, Seat]:
         """Reattach a worker whose stream broke to its seat; `RefusalError` if the worker has left or shows the wrong lease."""
@@ -145,7 +147,7 @@ class WorkerSeats:
     def leave(self, job: ServiceJob, seat: Seat, outbox: Outbox) -> None:
         """Note that a worker leaves on its own."""
         if seat.outbox is outbox:
-            self._left(job, seat, "it left")
+            self._changes.certainly(self._left, job, seat, "it left")
 
     def no_leaf(self, seat: Seat, answer: jobs_pb2.NoLeaf) -> None:
         """Let jobs go on without the switch that ranks on a worker's machine were to share."""
@@ -158,33 +160,30 @@ class WorkerSeats:
         """Process how far a worker has come that is held for a move of its job."""
         self._scheduler.held(job, seat, held)
 
-    async def again(self, job: ServiceJob, seat: Seat, asked: jobs_pb2.Again) -> None:
-        """Restart a job when a worker's communicator is broken, or when all workers present have asked for a new epoch.
-
-        Raises ControllerError: the switch did not take it.
-        """
+    def again(self, job: ServiceJob, seat: Seat, asked: jobs_pb2.Again) -> None:
+        """Restart a job when a worker's communicator is broken, or when all workers present have asked for a new epoch."""
         if not job.record.running or asked.epoch != job.record.epoch:
             return  # It already has another epoch, or is about to have one.
-        if asked.resize:
-            seat.asked_resize = asked.epoch
-            await self._resize(job)
-            return
-        seat.asked_again = asked.epoch
-        if asked.broken:
-            await self._scheduler.restart(job, f"worker {seat.rank} asked for a new epoch after a failure")
-        elif all(each.asked_again == asked.epoch for each in job.present()):
-            await self._scheduler.restart(job, "all workers asked for a new epoch")
+        try:
+            if asked.resize:
+                seat.asked_resize = asked.epoch
+                self._resize(job)
+                return
+            seat.asked_again = asked.epoch
+            if asked.broken:
+                self._scheduler.restart(job, f"worker {seat.rank} asked for a new epoch after a failure")
+            elif all(each.asked_again == asked.epoch for each in job.present()):
+                self._scheduler.restart(job, "all workers asked for a new epoch")
+        except StoreError as fault:  # Workers ask about once a second until they have it.
+            seat.send(ToWorker(gathering=jobs_pb2.Gathering(queued=str(fault))))
 
-    async def _resize(self, job: ServiceJob) -> None:
-        """Resize a job, or say who has not asked for it yet."""
-        if job.resizing and not job.record.running:  # A worker left before the others had their new epoch.
-            await self._scheduler.resize(job)
-            return
-        if not job.record.running or not any(seat.asked_resize == job.record.epoch for seat in job.present()):
+    def _resize(self, job: ServiceJob) -> None:
+        """Resize a running job, or say who has not asked for it yet."""
+        if not any(seat.asked_resize == job.record.epoch for seat in job.present()):
             return
         missing = job.not_asked_to_resize
         if not missing:
-            await self._scheduler.resize(job)
+            self._scheduler.restart(job, "its workers asked to resize it", resized=True)
             return
         waits = jobs_pb2.Gathering(
             missing=missing, queued=f"workers {missing} have not asked to resize it, and have not left"
@@ -203,7 +202,7 @@ class WorkerSeats:
                 f"there is no job named {request.job}, and the join token belongs to an existing job",
             )
         job = self._registry.jobs[request.job] = self._registry.new_job(read_request(request), host)
-        job.events.begin(job.subject, "create", job.state, f"worker {request.rank} joined")
+        self._changes.begin(job.subject, "create", job.state, f"worker {request.rank} joined")
         return job
 
     def _seat(self, job: ServiceJob, request: jobs_pb2.JoinRequest, host: HostSite, outbox: Outbox) -> Seat:
@@ -225,7 +224,7 @@ class WorkerSeats:
             worker = WorkerRecord(
                 request.rank, host.name, host.ip, host.mac, 0, 0, host.ip, UDP_PORT, lease, leaf=leaf
             )
-            return Seat(worker, job.name, job.events, outbox)
+            return Seat(worker, job.name, self._changes, outbox)
         switch = host.switch if job.record.spread else job.record.switch
         if job.record.aggregator:
             switch = job.record.home or host.switch
@@ -239,12 +238,17 @@ class WorkerSeats:
         worker = WorkerRecord(
             request.rank, host.name, host.ip, host.mac, port, 0, ip, udp_port, lease, leaf=leaf
         )
-        return Seat(worker, job.name, job.events, outbox)
+        return Seat(worker, job.name, self._changes, outbox)
 
     def start_disconnect_timer(self, job: ServiceJob, seat: Seat, seconds: float) -> None:
         """Let a worker leave unless it reattaches in time."""
         reason = f"its connection was lost for {seconds:g} s"
-        seat.disconnect_timer.start(seconds, self._left, job, seat, reason)
+        seat.disconnect_timer.start(seconds, self._changes.certainly, self._lost, job, seat, reason)
+
+    def _lost(self, job: ServiceJob, seat: Seat, reason: str) -> None:
+        """Note that a worker has left that has not reattached."""
+        if seat.outbox is None:
+            self._left(job, seat, reason)
 
     def _left(self, job: ServiceJob, seat: Seat, reason: str) -> None:
         if seat in job.newcomers:
@@ -252,36 +256,38 @@ class WorkerSeats:
             seat.leave(reason)
             job.send_newcomers()
             return
-        if job.ended.is_set() or job.seats.get(seat.rank) is not seat or seat.worker.left:
+        if job.state is JobState.ENDED or job.seats.get(seat.rank) is not seat or seat.worker.left:
             return
-        seat.leave(reason)
-        if job.resizing and any(job.present()):
-            self._scheduler.begin(self._resize(job))
-            if not job.record.running:
-                return
-        if job.record.running:
-            self._scheduler.moves.give_up(job, f"worker {seat.rank} left")
-            if not any(job.present()):
-                self._scheduler.end(job, "all its workers have left")
-                return
-            self._registry.store.save(job.record)
-            job.send(_left_message(seat))
-            self._scheduler.begin(self._resize(job))
-            return
+        with self._changes.of(job):
+            seat.leave(reason)
+            if job.record.running:
+                if not any(job.present()):
+                    self._scheduler.end(job, "all its workers have left")
+                    return
+                self._changes.after(self._scheduler.moves.give_up, job, f"worker {seat.rank} left")
+                job.send(_left_message(seat))
+                self._resize(job)
+            elif job.resizing and any(job.present()):  # Before the others had their new epoch.
+                self._scheduler.restart(job, job.reason, resized=True)
+            else:
+                self._left_gathering(job, seat)
+
+    def _left_gathering(self, job: ServiceJob, seat: Seat) -> None:
+        """Free the rank of a worker that has left a job which does not run."""
         job.send(_left_message(seat))
         job.vacate(seat.rank)
-        if job.record.job_id and job.record.spread:
-            self._scheduler.release(job)
-        elif job.record.job_id:
-            job.leave_queue()
-        if job.record.operated:
-            self._registry.store.save(job.record)
-            job.send_gathering()
-            if not job.seats and not job.queue_place:
-                self._scheduler.idle(job)
+        if job.state is not JobState.CLEARING:
+            if job.record.job_id and job.record.spread:
+                self._scheduler.release(job)
+            elif job.record.job_id:
+                job.leave_queue()
+        if not job.record.operated:
+            refusal = RefusalError(Kind.NOT_NOW, f"worker {seat.rank} left before all workers had joined")
+            self._scheduler.refuse(job, refusal)
             return
-        refusal = RefusalError(Kind.NOT_NOW, f"worker {seat.rank} left before all workers had joined")
-        self._scheduler.refuse(job, refusal)
+        job.send_gathering()
+        if job.state is JobState.GATHERING:
+            self._scheduler.idle(job)
 
 
 def _left_message(seat: Seat) -> ToWorker:

@@ -78,7 +78,8 @@ def test_the_event_log_survives_the_controller_and_names_every_change(bench: Ben
     assert steps == [
         ("create", "gathering"),
         *[("enqueue", "queued"), ("renew", "installing"), ("admit", "running")],
-        ("restart", "gathering"),
+        ("restart", "clearing"),
+        ("clear", "gathering"),
         *[("enqueue", "queued"), ("renew", "installing"), ("admit", "running")],
         *[("restore", "installing"), ("admit", "running")],
         ("end", "ended"),

@@ -1,15 +1,28 @@
 """Jobs that change their size: workers that have left are dropped, newcomers are added, in a new epoch."""
 
+import asyncio
+import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
 
+from controller.jobs import Job
 from host_agent.errors import MisuseError
+from host_agent.job_api import jobs_pb2
 from host_agent.joining import AbsentWorkersError, JoinError, Seat, join
-from tests.controller.service_harness import DEADLINE_S, Bench, until
+from tests.controller.scripted_clients import Worker, World, world_on
+from tests.controller.service_harness import (
+    DEADLINE_S,
+    Bench,
+    FakeTables,
+    fake_leaf_spine,
+    fake_network,
+    until,
+)
 
 
 @pytest.fixture
@@ -131,3 +144,95 @@ def test_a_quorum_that_fewer_workers_cannot_reach_ends_the_job(bench: Bench) -> 
     until(lambda: all(seat.left for seat in seats))
     with pytest.raises(JoinError, match="resized from 3 to 2 workers, but its quorum is 3 contributions"):
         resized(seats)
+
+
+async def a_worker_leaves(world: World, asking: list[Worker]) -> None:
+    await asking[-1].leave()
+
+
+async def all_but_one_leave(world: World, asking: list[Worker]) -> None:
+    for worker in asking[1:]:
+        await worker.leave()
+
+
+async def all_leave(world: World, asking: list[Worker]) -> None:
+    for worker in asking:
+        await worker.leave()
+
+
+async def the_last_to_ask_is_killed(world: World, asking: list[Worker]) -> None:
+    asking[-1].vanish()
+
+
+async def a_newcomer_comes(world: World, asking: list[Worker]) -> None:
+    await asking[-1].leave()
+    newcomer = Worker(world, "job", 0, 0, joins=True, host=4)
+    await newcomer.until(lambda: newcomer.ended or "resized" in newcomer.reason)
+
+
+async def an_operator_restarts_it(world: World, asking: list[Worker]) -> None:
+    with pytest.raises(
+        grpc.aio.AioRpcError, match="job job has not started: it was resized from 4 to 3 workers"
+    ):
+        await world.operator.RestartJob(jobs_pb2.JobName(name="job"))
+
+
+async def an_operator_deletes_it(world: World, asking: list[Worker]) -> None:
+    deleting = asyncio.ensure_future(world.operator.DeleteJob(jobs_pb2.JobName(name="job")))
+    await asking[0].until(lambda: asking[0].ended)
+    assert not deleting.done()
+
+
+async def the_switch_restarts(world: World, asking: list[Worker]) -> None:
+    next(iter(world.switches.values())).restart()
+
+
+BESIDE = [
+    a_worker_leaves, all_but_one_leave, all_leave, the_last_to_ask_is_killed, a_newcomer_comes, an_operator_restarts_it,
+    an_operator_deletes_it, the_switch_restarts,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("tree", [False, True], ids=["one switch", "a tree"])
+@pytest.mark.parametrize("happens", BESIDE, ids=lambda happens: happens.__name__)
+def test_nothing_begins_a_second_resizing_beside_the_first(
+    happens: Callable[[World, list[Worker]], Awaitable[None]],
+    tree: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While the switches are cleared of the old epoch: each worker then has the epoch and the size that they have."""
+    clearing, go_on = threading.Event(), threading.Event()
+
+    def slow(tables: FakeTables, job: Job, withdraw: Callable[..., None] = FakeTables.withdraw) -> None:
+        clearing.set()
+        assert go_on.wait(DEADLINE_S)
+        withdraw(tables, job)
+
+    async def told() -> None:
+        async with world_on(tmp_path, fake_leaf_spine((2, 2)) if tree else fake_network()) as world:
+            workers = await world.join("job", 4)
+            monkeypatch.setattr(FakeTables, "withdraw", slow)
+            await workers.pop(1).leave()
+            asking = [asyncio.create_task(worker.ask(resize=True)) for worker in workers]
+            await world.until(clearing.is_set)
+            beside = asyncio.create_task(happens(world, workers))
+            await asyncio.sleep(0.05)
+            go_on.set()
+            await beside
+            await world.agrees()
+            for task in asking:
+                task.cancel()
+            (job,) = world.service.registry.jobs.values() or [None]
+            if job is not None:
+                present = [seat for seat in job.seats.values() if not seat.worker.left]
+                remain = [worker for worker in workers if not worker.ended]
+                for worker in remain:
+                    await worker.until(lambda worker=worker: worker.epoch == job.record.epoch)  # type: ignore[misc]
+                    assert worker.world_size == len(job.seats)
+                assert sorted(worker.rank for worker in remain) == sorted(seat.rank for seat in present)
+
+    asyncio.run(told())
+    gc.collect()  # What was never awaited is logged when it is collected.
+    assert not [record.getMessage() for record in caplog.records if record.exc_info]

@@ -233,7 +233,7 @@ def test_a_job_of_1024_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
                 record = WorkerRecord(
                     rank, f"h{rank + 1}", f"127.0.2.{rank + 1}", "", rank % 32 + 1, 4000, "", 0, ""
                 )
-                seat = Seat(record, "large", bench.registry.events, asyncio.Queue())
+                seat = Seat(record, "large", bench.registry.changes, asyncio.Queue())
                 job.sit(seat)
                 job.take_report(seat, Report(chunks=1000 + rank))
 

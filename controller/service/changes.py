@@ -1,0 +1,196 @@
+"""The one order of a change: in memory, on disk, then in what leaves the process.
+
+A block under `Changes.of` changes memory and does not wait. At its end the store gets all of it in one transaction. If that
+fails, memory is put back as it was, and nothing has left the process: messages, timers and transitions of the event log follow
+once the disk has the change. Switches come last: they are written what is then in memory, and one that refuses or does not
+answer is brought to it by the reconciliation that begins its next session, or ends the job.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from controller.errors import StoreError
+from controller.ledger import JobLedger
+from controller.service.events import EventLog, Subject
+from controller.service.store import Store
+from controller.service.timer import Timer
+from netsum_common.states import Event, State, next_state
+
+if TYPE_CHECKING:
+    from controller.service.jobs import ServiceJob
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0  # How long after the store has failed what must be changed is tried again, in seconds.
+
+
+class Changes:
+    """The changes of a controller's jobs.
+
+    `ledgers`: what jobs hold on each switch. `put_back`: puts a job whose change was undone back into its queue.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        events: EventLog,
+        ledgers: Mapping[str, JobLedger],
+        put_back: Callable[["ServiceJob"], None],
+    ) -> None:
+        self._store = store
+        self._events = events
+        self._ledgers = ledgers
+        self._put_back = put_back
+        self._failed = False  # Whether the store did not take the last change.
+        self._depth = 0  # How many blocks are open, one in the other.
+        # Of the open blocks: the jobs that they change, what else they write to the store, and what follows.
+        self._jobs: dict[ServiceJob, None] = {}
+        self._writes: list[Callable[[], object]] = []
+        self._then: list[Callable[[], object]] = []
+        # What has to be done, and waits for the store.
+        self._owed: dict[tuple[Callable[..., object], tuple[object, ...]], None] = {}
+        self._timer = Timer()
+
+    @contextlib.contextmanager
+    def of(self, *jobs: "ServiceJob") -> Iterator[None]:
+        """Change jobs: all that the block does, or nothing. A block within another one is on disk with the outer one.
+
+        Raises StoreError: it cannot be saved. What the block raises is raised once its changes are undone.
+        """
+        before = list(_kept(jobs, self._ledgers.values()))
+        marks = len(self._writes), len(self._then)
+        self._jobs |= dict.fromkeys(jobs)
+        self._depth += 1
+        try:
+            yield
+            if self._depth == 1:
+                self._save()
+        except BaseException:
+            for changed, values in before:
+                vars(changed).update(values)
+            for job in jobs:
+                self._put_back(job)
+            del self._writes[marks[0] :], self._then[marks[1] :]
+            raise
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                self._jobs.clear()
+                self._writes.clear()
+        if not self._depth:
+            then, self._then = self._then, []
+            for call in then:
+                call()
+
+    def write(self, call: Callable[..., object], *arguments: object) -> None:
+        """Write to the store in the same transaction as the open block's jobs."""
+        self._writes.append(lambda: call(*arguments))
+
+    def after(self, call: Callable[..., object], *arguments: object) -> None:
+        """Do what no failure can undo: once the open block is on disk; at once if none is open."""
+        if self._depth:
+            self._then.append(lambda: call(*arguments))
+        else:
+            call(*arguments)
+
+    def on(
+        self,
+        subject: Subject,
+        table: Mapping[tuple[State, Event], State],
+        state: State,
+        event: Event,
+        reason: str,
+    ) -> State:
+        """Return the state after an event; raises as `EventLog.on`, which records the transition."""
+        after = next_state(table, state, event, str(subject))
+        self.after(self._events.on, subject, table, state, event, reason)
+        return after
+
+    def begin(self, subject: Subject, event: str, state: Enum, reason: str) -> None:
+        """Record that a subject begins, in a state."""
+        self.after(self._events.begin, subject, event, state, reason)
+
+    def certainly(self, call: Callable[..., object], *arguments: object) -> None:
+        """Change jobs because of something that has happened: if the store fails, again until it does not.
+
+        `call`: looks each time whether there is anything left to change.
+        """
+        try:
+            call(*arguments)
+        except StoreError:
+            self.again(call, *arguments)
+
+    def again(self, call: Callable[..., object], *arguments: object) -> None:
+        """Call a function when the store may have recovered, once however often this is asked."""
+        self._owed[call, arguments] = None
+        if not self._timer:
+            self._timer.start(RETRY_S, self._retry)
+
+    def close(self) -> None:
+        """Try nothing again: the next controller finds on disk what is not changed."""
+        self._owed.clear()
+        self._timer.stop()
+
+    def _retry(self) -> None:
+        """Do what is owed in order, up to the first that the store does not take: each attempt may wait for it."""
+        self._timer.stop()
+        try:
+            for call, arguments in list(self._owed):
+                self._owed.pop((call, arguments), None)
+                try:
+                    call(*arguments)
+                except StoreError:
+                    self._owed = {(call, arguments): None, **self._owed}
+                    return
+        finally:
+            if self._owed:
+                self._timer.start(RETRY_S, self._retry)
+
+    def _save(self) -> None:
+        """Write what has changed of the open block's jobs: those that are operated or run are on disk, the others not."""
+        due = {job: job.to_keep() for job in self._jobs}
+        due = {job: kept for job, kept in due.items() if kept != job.on_disk}
+        if not due and not self._writes:
+            return
+        try:
+            with self._store.transaction():
+                for job, kept in due.items():
+                    if kept is None:
+                        self._store.forget(job.name)
+                    else:
+                        self._store.save(kept)
+                for call in self._writes:
+                    call()
+        except StoreError as fault:
+            if not self._failed:
+                log.error("%s", fault)
+            self._failed = True
+            raise
+        if self._failed:
+            log.warning("the controller's state can be saved again")
+        self._failed = False
+        for job, kept in due.items():
+            job.on_disk = kept
+
+
+def _kept(
+    jobs: Iterable["ServiceJob"], ledgers: Iterable[JobLedger]
+) -> Iterator[tuple[object, dict[str, Any]]]:
+    """Iterate over the objects that a change of jobs may change, with copies of their attributes."""
+    for job in jobs:
+        yield from map(_copied, (job, job.record))
+        for seat in (*job.seats.values(), *job.newcomers):
+            yield from map(_copied, (seat, seat.worker))
+    for ledger in ledgers:
+        yield from map(_copied, (ledger, ledger.allocator))
+
+
+def _copied(one: object) -> tuple[object, dict[str, Any]]:
+    copies = {
+        name: value.copy() if isinstance(value, dict | list | set) else value
+        for name, value in vars(one).items()
+    }
+    return one, copies
