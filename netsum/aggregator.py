@@ -28,7 +28,14 @@ from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.joining.addresses import interface_addresses
 from host_agent.joining.leaf import READY
 from host_agent.wire.constants import UDP_PORT
-from netsum_common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel, split_host_port
+from netsum_common.channel import (
+    KEEPALIVE,
+    TlsFiles,
+    connection_fault,
+    open_channel,
+    split_host_port,
+    what_to_do,
+)
 from netsum_common.closing import Closing
 from netsum_common.programs import command_of
 from netsum_common.rings import is_trusted
@@ -88,7 +95,7 @@ class Agent(Closing):
         self._held: socket.socket | None = None
         self._controller = controller
         self._offer = jobs_pb2.Offer(name=name, ip=ip, leaf=leaf, workers=workers)
-        tls = tls or TlsFiles()
+        tls = self._tls = tls or TlsFiles()
         self._switch_tls = TlsFiles() if p4runtime.startswith("unix:") or not tls.cert else tls
         self._p4runtime = p4runtime
         self._folder = folder
@@ -199,7 +206,9 @@ class Agent(Closing):
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN):
             sentence = (
                 f"no controller answers at {self._controller} ({connection_fault(sentence) or 'it went away'}): "
-                "start one with `netsum controller serve`, and this agent again"
+                + what_to_do(
+                    "start one with `netsum controller serve`, and this agent again", sentence, self._tls
+                )
             )
         return AggregatorError(sentence)
 

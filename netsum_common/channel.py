@@ -30,6 +30,8 @@ _OPTIONS: Final = (
 
 
 _LOOK_TIMEOUT_S: Final = 2.0
+_CERTIFICATE_REFUSED: Final = "CERTIFICATE_VERIFY_FAILED: "
+"""What gRPC says before the reason why it does not accept a certificate."""
 
 KEEPALIVE: Final = (("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 10_000))
 """More of gRPC's channel options, for streams: one whose other end is cut off without a sign ends after these two."""
@@ -136,15 +138,21 @@ def check_target(target: str) -> None:
 
 def connection_fault(details: str) -> str:
     """Return, of what gRPC says of a connection that failed, the last phrase: why."""
-    return " ".join(details.split()).rpartition(": ")[2]
+    said, refused, why = " ".join(details.split()).removesuffix(": OK").partition(_CERTIFICATE_REFUSED)
+    return f"its certificate is not accepted: {why}" if refused else said.rpartition(": ")[2]
 
 
-def what_of_certificates(details: str, tls: TlsFiles) -> str:
-    """Return what else to check when a connection failed, for the end of a sentence; empty if there is nothing."""
+def what_to_do(advice: str, details: str, tls: TlsFiles) -> str:
+    """Return what to do when a connection failed, for the end of a sentence.
+
+    `advice`: what to do if nothing is wrong with the certificates. `details`: what gRPC says.
+    """
+    if _CERTIFICATE_REFUSED in details:
+        return "check the certificates of both sides"
     if tls:
-        return ", or check the certificates of both sides"
+        return f"{advice}, or check the certificates of both sides"
     # How gRPC without certificates finds a server with them.
-    return ", or set NETSUM_TLS_CA if it wants TLS" if details.endswith("Socket closed") else ""
+    return f"{advice}, or set NETSUM_TLS_CA if it wants TLS" if details.endswith("Socket closed") else advice
 
 
 def advice_on_silence(address: str, tls: TlsFiles) -> str:

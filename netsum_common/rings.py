@@ -111,12 +111,17 @@ def name_of(switch: tuple[str, int]) -> str:
     return f"\0netsum/{switch[0]}:{switch[1]}"
 
 
-def is_trusted(peer: socket.socket) -> bool:
-    """Whether the process at the other end runs as this process's user, or as root."""
-    _, user, _ = _CREDENTIALS.unpack(
+def peer_of(peer: socket.socket) -> tuple[int, int]:
+    """Return the process at the other end of a Unix socket, and its user."""
+    process, user, _ = _CREDENTIALS.unpack(
         peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     )
-    return user in (0, os.geteuid())
+    return process, user
+
+
+def is_trusted(peer: socket.socket) -> bool:
+    """Whether the process at the other end runs as this process's user, or as root."""
+    return peer_of(peer)[1] in (0, os.geteuid())
 
 
 def send_message(peer: socket.socket, message: bytes, descriptors: Sequence[int] = ()) -> None:

@@ -11,7 +11,7 @@ from controller.errors import ServiceError
 from host_agent.job_api import CONTROLLER_VARIABLE, DEFAULT_CONTROLLER, jobs_pb2, jobs_pb2_grpc
 from host_agent.job_api.job_request import JobRequest
 from host_agent.job_api.jobs_pb2 import EventView, JobView, SwitchView
-from netsum_common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel, what_of_certificates
+from netsum_common.channel import KEEPALIVE, TlsFiles, connection_fault, open_channel, what_to_do
 from netsum_common.closing import Closing
 
 _AT_CALLER = (
@@ -19,6 +19,7 @@ _AT_CALLER = (
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.UNKNOWN,  # of a stream that keepalive ended
 )
+_ADVICE = f"start one with `netsum controller serve`, or name another in {CONTROLLER_VARIABLE}"
 _NO_ANSWER = ("connect", "deadline exceeded", "keepalive", "ping timeout", "socket closed")
 """What gRPC's own words for a connection that is no use have; a controller that answers speaks in sentences."""
 
@@ -116,9 +117,8 @@ class OperatorClient(Closing):
         unanswered = any(word in details.lower() for word in _NO_ANSWER)
         if (unanswered and error.code() in _AT_CALLER) or not details:
             return ServiceError(
-                f"no controller answers at {self.controller} ({connection_fault(details) or error.code().name}): start one "
-                f"with `netsum controller serve`, or name another in {CONTROLLER_VARIABLE}"
-                + what_of_certificates(details, self._tls)
+                f"no controller answers at {self.controller} ({connection_fault(details) or error.code().name}): "
+                + what_to_do(_ADVICE, details, self._tls)
             )
         return ServiceError(details)
 

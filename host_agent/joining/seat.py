@@ -24,7 +24,7 @@ from host_agent.joining.report import report_of
 from host_agent.joining.stream import JoinStream
 from host_agent.lifecycle import Lifecycle, State
 from host_agent.wire import Admission
-from netsum_common.channel import ChannelError, TlsFiles, connection_fault, what_of_certificates
+from netsum_common.channel import ChannelError, TlsFiles, connection_fault, what_to_do
 from netsum_common.closing import Closing
 
 
@@ -382,9 +382,8 @@ class Seat(Closing, OfOneProcess):
         named = os.environ.get(CONTROLLER_VARIABLE) == self.controller
         unset = f", or unset {CONTROLLER_VARIABLE} for a switch on loopback" if named else ""
         return self._membership.unreachable(
-            f"nothing answers at {self.controller} ({connection_fault(sentence)}): start the service"
-            + unset
-            + what_of_certificates(sentence, self._tls)
+            f"nothing answers at {self.controller} ({connection_fault(sentence)}): "
+            + what_to_do(f"start the service{unset}", sentence, self._tls)
         )
 
     def _report(self) -> None:

@@ -23,7 +23,7 @@ from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
 from host_agent.job_api.tickets import admission_of
 from tests.controller.service_harness import PROGRAM, FakeSession, FakeSwitch, FakeTables, FakeWriter
 
-PATIENCE_S = 8.0
+PATIENCE_S = 60.0
 """Of every wait: machines may be slow."""
 _WRITES = ("BEGIN", "INSERT INTO job", "DELETE FROM job", "INSERT INTO host", "DELETE FROM host", "COMMIT")
 """The writes that fail: the first of a transaction, one in its middle, and the last."""
@@ -78,8 +78,9 @@ class Worker:
 
     async def say(self, **message: Any) -> None:
         async with self._writing:  # gRPC takes one message at a time.
-            with contextlib.suppress(grpc.aio.AioRpcError):  # What ended the stream is in `refusal`.
-                await self._call.write(FromWorker(**message))
+            if not self._heard.done():
+                with contextlib.suppress(grpc.aio.AioRpcError):  # What ended the stream is in `refusal`.
+                    await self._call.write(FromWorker(**message))
 
     async def ask(self, **how: bool) -> None:
         """Ask for a new epoch until there is one, as a seat does."""
@@ -91,8 +92,8 @@ class Worker:
 
     async def leave(self) -> None:
         await self.say(leave=jobs_pb2.Leave())
-        await self._call.done_writing()
         await asyncio.wait([self._heard])
+        self.over = self.over or "it left"
 
     def vanish(self) -> None:
         """End the stream as a killed process does."""

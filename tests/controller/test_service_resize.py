@@ -11,10 +11,11 @@ import grpc
 import pytest
 
 from controller.jobs import Job
+from controller.service.states import JobState
 from host_agent.errors import MisuseError
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import AbsentWorkersError, JoinError, Seat, join
-from tests.controller.scripted_clients import Worker, World, world_on
+from tests.controller.scripted_clients import PATIENCE_S, Worker, World, world_on
 from tests.controller.service_harness import (
     DEADLINE_S,
     Bench,
@@ -193,6 +194,17 @@ BESIDE = [
 ]  # fmt: skip
 
 
+def begun_again(world: World, before: int) -> bool:
+    """Whether the job has ended, or all its workers have another epoch than before."""
+    jobs = world.service.registry.jobs.values()
+    return all(
+        job.state is JobState.RUNNING
+        and job.record.epoch != before
+        and all(seat.sent_epoch == job.record.epoch for seat in job.present())
+        for job in jobs
+    )
+
+
 @pytest.mark.parametrize("tree", [False, True], ids=["one switch", "a tree"])
 @pytest.mark.parametrize("happens", BESIDE, ids=lambda happens: happens.__name__)
 def test_nothing_begins_a_second_resizing_beside_the_first(
@@ -213,6 +225,7 @@ def test_nothing_begins_a_second_resizing_beside_the_first(
     async def told() -> None:
         async with world_on(tmp_path, fake_leaf_spine((2, 2)) if tree else fake_network()) as world:
             workers = await world.join("job", 4)
+            before = workers[0].epoch
             monkeypatch.setattr(FakeTables, "withdraw", slow)
             await workers.pop(1).leave()
             asking = [asyncio.create_task(worker.ask(resize=True)) for worker in workers]
@@ -221,17 +234,16 @@ def test_nothing_begins_a_second_resizing_beside_the_first(
             await asyncio.sleep(0.05)
             go_on.set()
             await beside
+            await world.until(lambda: begun_again(world, before))
             await world.agrees()
-            for task in asking:
-                task.cancel()
-            (job,) = world.service.registry.jobs.values() or [None]
-            if job is not None:
-                present = [seat for seat in job.seats.values() if not seat.worker.left]
+            await asyncio.wait_for(asyncio.gather(*asking), PATIENCE_S)
+            for job in world.service.registry.jobs.values():
+                present = [seat.rank for seat in job.present()]
                 remain = [worker for worker in workers if not worker.ended]
                 for worker in remain:
-                    await worker.until(lambda worker=worker: worker.epoch == job.record.epoch)  # type: ignore[misc]
-                    assert worker.world_size == len(job.seats)
-                assert sorted(worker.rank for worker in remain) == sorted(seat.rank for seat in present)
+                    await worker.until(lambda worker=worker: worker.epoch == job.record.epoch)  # type: ignore[misc]  # noqa: B023
+                assert sorted(worker.rank for worker in remain) == sorted(present)
+                assert {worker.world_size for worker in remain} == {len(job.seats)}
 
     asyncio.run(told())
     gc.collect()  # What was never awaited is logged when it is collected.

@@ -13,6 +13,7 @@ from controller.service.client import OperatorClient
 from controller.service.serve import ServiceOptions
 from controller.session import P4RuntimeSession
 from host_agent.joining import JoinError, join
+from netsum.aggregator import Agent, AggregatorError
 from netsum.cli.app import app
 from netsum_common.channel import ChannelError, TlsFiles
 from sim.switch.p4runtime import P4RuntimeServer
@@ -32,7 +33,7 @@ class Authority:
         _openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
                  "-subj", f"/CN={name}", "-keyout", str(self._key), "-out", str(self.ca))  # fmt: skip
 
-    def issue(self, name: str) -> tuple[Path, Path]:
+    def issue(self, name: str, expired: bool = False) -> tuple[Path, Path]:
         """Return a certificate for this machine, and its key."""
         stem = self._folder / f"{self._name}-{name}"
         request, cert, key = (stem.with_suffix(end) for end in (".csr", ".crt", ".key"))
@@ -40,8 +41,9 @@ class Authority:
         extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
         _openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
                  "-keyout", str(key), "-out", str(request))  # fmt: skip
+        days = "-1" if expired else "2"
         _openssl("x509", "-req", "-in", str(request), "-CA", str(self.ca), "-CAkey", str(self._key),
-                 "-CAcreateserial", "-days", "2", "-extfile", str(extensions), "-out", str(cert))  # fmt: skip
+                 "-CAcreateserial", "-days", days, "-extfile", str(extensions), "-out", str(cert))  # fmt: skip
         return cert, key
 
 
@@ -89,6 +91,30 @@ def test_tls_shuts_out_who_trusts_another_authority_or_speaks_in_clear(
                 operator.jobs()
             with pytest.raises(JoinError, match="nothing answers at 127.0.0.1"):
                 join(service.address, job="job", rank=0, world_size=1, tls=wrong)
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["of another authority", "expired"])
+def test_a_certificate_that_is_not_accepted_is_said_to_be(
+    bench: Bench, authorities: tuple[Authority, Authority], expired: bool, tmp_path: Path
+) -> None:
+    ours, theirs = authorities
+    cert, key = ours.issue("late", expired)
+    trusting = TlsFiles(ca=(ours if expired else theirs).ca)
+    why = "certificate has expired" if expired else "unable to get local issuer certificate"
+    said = (
+        rf" answers at \S+ \(its certificate is not accepted: {why}\): check the certificates of both sides$"
+    )
+    with service_on(options(TlsFiles(cert=cert, key=key))) as service:
+        with (
+            OperatorClient(service.address, tls=trusting, timeout_s=DEADLINE_S) as operator,
+            pytest.raises(ServiceError, match="no controller" + said),
+        ):
+            operator.jobs()
+        with pytest.raises(JoinError, match="nothing" + said):
+            join(service.address, job="job", rank=0, world_size=1, tls=trusting)
+        agent = Agent(service.address, "agg", "127.0.0.1", "127.0.0.1:0", tmp_path, udp_port=0, tls=trusting)
+        with agent, pytest.raises(AggregatorError, match="no controller" + said):
+            agent.serve()
 
 
 def test_mutual_tls_takes_only_certificates_of_its_authority(

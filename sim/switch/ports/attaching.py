@@ -1,5 +1,6 @@
 """Workers of this machine that attach to a switch by shared memory: who may, and when they have gone."""
 
+import errno
 import logging
 import mmap
 import os
@@ -21,6 +22,7 @@ from netsum_common.rings import (
     is_trusted,
     make_grant,
     name_of,
+    peer_of,
     receive_message,
     shape_requested,
 )
@@ -62,7 +64,7 @@ class Attachments:
             for port, address in addresses.items():
                 listener = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
                 listener.setblocking(False)
-                listener.bind(name_of(address))
+                _bind(listener, name_of(address))
                 listener.listen(MOST_RINGS)
                 self._ports[listener] = port
                 self._selector.register(listener, selectors.EVENT_READ)
@@ -223,3 +225,25 @@ class Attachments:
         self.spin_ns[:] = SPIN_NS if attached else 0, SHARE if crowded else 0
         for at in attached:
             struct.pack_into("=I", self._held[at][1], SWITCH_PROCESSOR, max(processors) + 1 if crowded else 0)
+
+
+def _bind(listener: socket.socket, name: str) -> None:
+    """Give a socket its name, which every user of the machine can have; OSError says who has it."""
+    try:
+        listener.bind(name)
+    except OSError as fault:
+        if fault.errno != errno.EADDRINUSE:
+            raise
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
+            other.settimeout(_TIDY_TIMEOUT_S)
+            try:
+                other.connect(name)
+                process, user = peer_of(other)
+                holder = f"process {process} of user {user}"
+            except OSError:
+                holder = "another process"
+        raise OSError(
+            fault.errno,
+            f"{holder} holds the abstract Unix socket {name[1:]}; end it, choose another address or UDP port, or serve without "
+            "shared memory",
+        ) from None

@@ -1,7 +1,10 @@
 """UDP ports on their own: datagrams to frames and back, losses, faults. The frames are checked with scapy."""
 
 import contextlib
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -11,6 +14,7 @@ import pytest
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether
 
+from netsum_common.rings import name_of
 from sim.switch.ports import PortUnavailableError
 from sim.switch.ports.udp import DEFAULT_BASE_PORT, UdpPorts
 
@@ -255,3 +259,30 @@ def test_datagrams_beyond_the_receive_buffer_are_counted_as_overrun() -> None:
             got += count
         assert got + ports.statistics()[0]["overrun"] == sent
         assert got > 200
+
+
+def test_who_holds_the_name_of_a_switch_with_shared_memory_is_named() -> None:
+    """Names in the abstract namespace belong to no user: another one can take them."""
+    user = 65534 if os.geteuid() == 0 else os.geteuid()
+    held = (
+        f"import os, socket, sys; os.setuid({user}); one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); "
+        "one.bind(chr(0) + sys.argv[1])"
+    )
+    with UdpPorts([(0, 0)]) as ports:
+        name = name_of(ports.addresses[0])
+        for listens in (True, False):
+            script = f"{held}; {'one.listen();' * listens} print(flush=True); input()"
+            with subprocess.Popen(
+                [sys.executable, "-c", script, name[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            ) as other:
+                assert other.stdout is not None
+                other.stdout.readline()
+                who = f"process {other.pid} of user {user}" if listens else "another process"
+                with pytest.raises(
+                    PortUnavailableError,
+                    match=f"cannot share memory with workers: {who} holds the abstract Unix socket {name[1:]}; end it, "
+                    "choose another address or UDP port, or serve without shared memory",
+                ):
+                    ports.share_memory(ports.addresses, DEFAULT_BASE_PORT)
+                other.terminate()
+        ports.share_memory(ports.addresses, DEFAULT_BASE_PORT)
