@@ -18,16 +18,18 @@ def restore_jobs(scheduler: Scheduler, workers: WorkerSeats) -> None:
     registry = scheduler.registry
     # The jobs in line, of which there may be thousands, after those that hold slots.
     for record in sorted(registry.store.jobs(), key=lambda record: (not record.running, not record.job_id)):
-        lost, running = "", None
+        lost, running, admissions = "", None, []
         if record.lanes not in (0, registry.files.lanes):
             lost = f"the switches' program now has {registry.files.lanes} lanes"
         elif record.switch and record.switch not in registry.trees.ledgers:
             lost = f"switch {record.switch} is no longer in the network"
         else:
-            try:
-                running = registry.trees.restore(record)
-            except JobRefusedError as refusal:
-                lost = str(refusal)
+            with registry.store.sensible(f"job {record.name}"):
+                try:
+                    running = registry.trees.restore(record)
+                    admissions = running[0].admissions(running[1]) if running is not None else []
+                except JobRefusedError as refusal:
+                    lost = str(refusal)
         if lost:
             log.warning("dropped: %s", lost, extra={"job": record.name})
             registry.store.forget(record.name)
@@ -38,7 +40,7 @@ def restore_jobs(scheduler: Scheduler, workers: WorkerSeats) -> None:
             registry.events.begin(job.subject, "restore", job.state, "the controller was started again")
         if running is not None:
             job.tree, job.parts = running
-            job.admissions = job.tree.admissions(job.parts)
+            job.admissions = admissions
         for worker in record.workers.values():
             job.seats[worker.rank] = Seat(worker, job.name, registry.changes)
         registry.jobs[record.name] = job

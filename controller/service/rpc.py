@@ -42,7 +42,7 @@ async def _next_message(context: Any) -> Any:
     """
     try:
         message = await context.read()
-    except DecodeError as error:
+    except (DecodeError, UnicodeDecodeError) as error:  # The latter of protobuf in Python alone.
         raise RefusalError(Kind.WRONG, f"a stream's bytes are no message of the job API: {error}") from None
     if message is grpc.aio.EOF:
         return None

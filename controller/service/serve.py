@@ -239,7 +239,7 @@ def _remove_stale_socket(path: Path) -> None:
 
 def _without_traceback(record: logging.LogRecord) -> bool:
     """Shorten gRPC's traceback about bytes that are no message: any client can send some."""
-    if record.exc_info and isinstance(record.exc_info[1], DecodeError):
+    if record.exc_info and isinstance(record.exc_info[1], DecodeError | UnicodeDecodeError):
         record.msg, record.args = "a call's bytes are no message of the job API: %s", (record.exc_info[1],)
         record.exc_info = record.exc_text = None
     return True

@@ -8,18 +8,18 @@ Failures raise `StoreError`; the message says what is wrong.
 
 import contextlib
 import fcntl
-import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from controller.errors import StoreError
 from controller.service.records import JobRecord, WorkerRecord
-from host_agent.job_api.slot_request import BandwidthDelay, Share, Slots
+from controller.service.rows import check_host, check_job, check_transition, job_row, read_job
 from netsum_common.closing import Closing
+from netsum_common.errors import NetsumError
 
 SCHEMA_VERSION = 4
 
@@ -60,8 +60,6 @@ CREATE TABLE IF NOT EXISTS leaf (
 ) STRICT
 """
 """Files of earlier versions lack them; an earlier netsum that reads this one's ignores them."""
-
-_BOOLEANS = ("operated", "running", "spread")
 
 
 class Store(Closing):
@@ -122,7 +120,11 @@ class Store(Closing):
             found = self._rows(
                 "SELECT * FROM host NATURAL LEFT JOIN in_kernel NATURAL LEFT JOIN adds_for ORDER BY name"
             )
-        return [{**row, "mac": row["mac"] or "", "workers": row["workers"] or ""} for row in found]
+        hosts = [{**row, "mac": row["mac"] or "", "workers": row["workers"] or ""} for row in found]
+        for row in hosts:
+            with self.sensible(f"aggregator {row['name']}"):
+                check_host(row)
+        return hosts
 
     def save_host(self, row: dict[str, Any]) -> None:
         """Remember a switch that runs on a host."""
@@ -141,8 +143,7 @@ class Store(Closing):
 
     def save(self, job: JobRecord) -> None:
         """Remember a job as it is now, and that its epoch has been used."""
-        row = {**asdict(job), "slots": _slots_text(job.slots), "below": json.dumps(job.below)}
-        del row["workers"]
+        row = job_row(job)
         on_host = row.pop("on_host")
         with self.transaction():
             for switch in (job.switch, *job.below):
@@ -167,7 +168,11 @@ class Store(Closing):
         """Return the transitions of the event log, the oldest first."""
         query = "SELECT at, job, rank, switch, before, event, after, reason FROM event ORDER BY number"
         with self._explained():
-            return self._database.execute(query).fetchall()
+            found = self._database.execute(query).fetchall()
+        with self.sensible("the event log"):
+            for _, _, rank, *_ in found:
+                check_transition(rank)
+        return found
 
     def add_transitions(self, added: Iterable[tuple[Any, ...]], kept: int) -> None:
         """Append transitions to the event log, and forget the oldest beyond `kept`."""
@@ -181,15 +186,35 @@ class Store(Closing):
     def jobs(self) -> list[JobRecord]:
         """Return all jobs, the oldest first."""
         with self._explained():
-            found = [_job(row) for row in self._rows("SELECT * FROM job ORDER BY created, name")]
-            by_name = {job.name: job for job in found}
-            for row in self._rows("SELECT job FROM on_host"):
-                by_name[row["job"]].on_host = True
-            for row in self._rows("SELECT * FROM worker NATURAL LEFT JOIN leaf ORDER BY rank"):
+            jobs = self._rows("SELECT * FROM job ORDER BY created, name")
+            on_hosts = {row["job"] for row in self._rows("SELECT job FROM on_host")}
+            workers = self._rows("SELECT * FROM worker NATURAL LEFT JOIN leaf ORDER BY rank")
+        found: dict[str, JobRecord] = {}
+        for row in jobs:
+            with self.sensible(f"job {row['name']}"):
+                found[row["name"]] = read_job({**row, "on_host": row["name"] in on_hosts})
+        for row in workers:
+            with self.sensible(f"a worker of job {row['job']}"):
                 row["leaf"] = row["leaf"] or ""
-                job = by_name[row.pop("job")]
+                if row["job"] not in found:
+                    raise ValueError("there is no such job")
+                job = found[row.pop("job")]
                 job.workers[row["rank"]] = WorkerRecord(**row)
-        return found
+        for job in found.values():
+            with self.sensible(f"job {job.name}"):
+                check_job(job)
+        return list(found.values())
+
+    @contextlib.contextmanager
+    def sensible(self, what: str) -> Iterator[None]:
+        """Read what an earlier controller has written; raise StoreError if none has: someone else, or the disk, changed it."""
+        try:
+            yield
+        except (ValueError, TypeError, LookupError, AttributeError, NetsumError) as error:
+            raise StoreError(
+                f"{what} in {self._path} is not what a controller has written there ({error}): start with an earlier copy of the "
+                "file, or with another one"
+            ) from None
 
     def _prepare(self) -> None:
         version = self._database.execute("PRAGMA user_version").fetchone()[0]
@@ -258,30 +283,6 @@ class Store(Closing):
             yield
         except sqlite3.Error as error:
             raise StoreError(f"the controller's state in {self._path} cannot be used: {error}") from error
-
-
-def _job(row: dict[str, Any]) -> JobRecord:
-    known = {field.name for field in fields(JobRecord)}
-    values: dict[str, Any] = {
-        name: bool(value) if name in _BOOLEANS else value for name, value in row.items() if name in known
-    }
-    values["slots"] = _read_slots(row["slots"])
-    values["below"] = json.loads(row["below"])
-    return JobRecord(**values)
-
-
-def _slots_text(request: Slots) -> str:
-    return json.dumps(request if isinstance(request, int) else asdict(request))
-
-
-def _read_slots(text: str) -> Slots:
-    match json.loads(text):
-        case {"part": part}:
-            return Share(part)
-        case {"link_bits_per_s": rate, "rtt_s": rtt}:
-            return BandwidthDelay(rate, rtt)
-        case count:
-            return int(count)
 
 
 def _locked(path: Path) -> int:

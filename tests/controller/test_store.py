@@ -1,10 +1,15 @@
 """The controller's store, with a ledger, under any sequence of jobs."""
 
+import asyncio
+import contextlib
 import itertools
+import re
 import sqlite3
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -14,14 +19,24 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from controller.errors import ConfigError, JobRefusedError, StoreError
 from controller.jobs import Job, Reservation
 from controller.ledger import JobLedger
+from controller.program import CompiledFiles
 from controller.service.events import EVENTS_KEPT, EventLog, Transition
 from controller.service.network import Network, SwitchSite
+from controller.service.jobs import Counted
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.serve import _check_names
+from controller.service.recovery import restore_jobs
+from controller.service.registry import JobRegistry, RegistryOptions
+from controller.service.scheduler import Scheduler
+from controller.service.sessions import Sessions
 from controller.service.store import SCHEMA_VERSION, Store
+from controller.service.views import event_view, job_view
+from controller.service.workers import WorkerSeats
 from host_agent.job_api.slot_request import BandwidthDelay, Share
+from tests.controller.service_harness import PROGRAM, fake_network
 
 CAPACITY = 64
+FILES = CompiledFiles(PROGRAM.json, PROGRAM.p4info)
 
 
 def record(name: str, **changes: object) -> JobRecord:
@@ -105,6 +120,95 @@ def test_state_of_another_version_or_of_something_else_is_refused(tmp_path: Path
         Store(tmp_path / "text")
     with pytest.raises(StoreError, match="cannot keep the controller's state"):
         Store(tmp_path / "nowhere" / "state")
+
+
+SENSELESS = {
+    int: [-1, 0, 3, 256, 1 << 20, (1 << 32) + 5, 1 << 62, -(1 << 62)],
+    float: [-1.0, float("inf")],
+    str: [
+        "",
+        "x",
+        "{",
+        "[1]",
+        "null",
+        '{"part": "x"}',
+        '{"s2": "x"}',
+        '{"s2": -5}',
+        "999.1.1.1",
+        "unix:",
+        "\0",
+    ],
+}
+
+
+def test_values_that_no_controller_writes_end_the_start_with_one_sentence() -> None:
+    """Or they do no harm: whatever one column is set to, a controller starts, and shows its jobs, or says what is wrong."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        said = dict(said_of_each_senseless_value(Path(folder) / "state"))
+    pattern = r"\S.* in \S+/state is not what a controller has written there \(.+\): start with an earlier copy of the file, .*"
+    assert [each for each in said.values() if not re.fullmatch(pattern, each)] == []
+    assert len(said) > 30
+
+
+def said_of_each_senseless_value(path: Path) -> Iterator[tuple[tuple[str, str], str]]:
+    """Start a controller on each; iterate over table and column of those that it refuses, and what it says."""
+    running = record("job", running=True, job_id=1, slot_base=64, slot_count=8, epoch=5, token=6, lanes=64,
+                     workers={rank: worker(rank, 2) for rank in range(2)})  # fmt: skip
+    with Store(path) as store:
+        store.mark_switch("s1", 5)
+        store.save(running)
+        store.save(
+            record("share", slots=Share(0.25), job_id=2, slot_base=0, slot_count=8, workers={1: worker(1)})
+        )
+        store.save(record("host", on_host=True, switch=""))
+        store.save_host({"name": "agg", "ip": "10.0.0.9", "leaf": False, "p4runtime": "unix:/p", "device_id": 1, "udp_port": 9,
+                         "tls": False, "mac": "", "workers": ""})  # fmt: skip
+        store.add_transitions([(1.0, "job", 0, "", "", "join", "attached", "")], 10)
+    written = path.read_bytes()
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        tables = [row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        cells = [
+            (table, row["number"], column, row[column])
+            for table in tables
+            for row in rows_of(database, table)
+            for column in row.keys() - {"number" if table != "event" else ""}
+        ]
+    for table, number, column, before in cells:
+        for value in SENSELESS[type(before)]:
+            path.write_bytes(written)
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+                try:
+                    database.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = {number}", (value,))
+                except sqlite3.IntegrityError:
+                    continue
+            try:
+                asyncio.run(restored(path))
+            except StoreError as error:
+                yield (table, column), str(error)
+            except BaseException as error:
+                error.add_note(f"{table}.{column} = {value!r}")
+                raise
+
+
+def rows_of(database: sqlite3.Connection, table: str) -> list[dict[str, Any]]:
+    """The rows of a table, each with its number."""
+    cursor = database.execute(f"SELECT *, rowid AS number FROM {table}")
+    return [dict(zip([column[0] for column in cursor.description], row, strict=True)) for row in cursor]
+
+
+async def restored(path: Path) -> None:
+    """Take up the jobs of a state file as a controller does, and look at them."""
+    with Store(path) as store:
+        registry = JobRegistry(fake_network(), store, FILES, RegistryOptions())
+        scheduler = Scheduler(registry)
+        Sessions(scheduler, 1)
+        restore_jobs(scheduler, WorkerSeats(scheduler))
+        for job in registry.jobs.values():
+            job_view(job, Counted())
+            list(map(event_view, registry.events.of_job(job.name)))
+        await asyncio.sleep(0)
+        scheduler.rebalance()
+        scheduler.close()
 
 
 def test_the_event_log_is_kept_to_its_size(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""Jobs, hosts and transitions as rows of the state file, and what no controller writes there.
+
+Rows that an editor or a broken disk has changed raise ValueError; the message names the value.
+"""
+
+import json
+from dataclasses import asdict, fields
+from typing import Any, Final
+
+from controller.addresses import ipv4_int, ipv4_prefix, mac_int
+from controller.service.records import JobRecord
+from controller.service.sizing import slots_for
+from host_agent.job_api.slot_request import IF_FULL, BandwidthDelay, Share, Slots
+from host_agent.wire.constants import MAX_JOB_ID, MAX_WORLD_SIZE
+from netsum_common.channel import check_target
+
+_BOOLEANS: Final = ("operated", "running", "spread")
+_WORDS: Final = range(1 << 32)  # What fits into 32 bits.
+_PORTS: Final = range(1 << 16)
+_COUNTS: Final = range(1 << 31)
+_LONGEST: Final = 1e15  # No number of seconds, and no weight, is larger.
+
+
+def job_row(job: JobRecord) -> dict[str, Any]:
+    """Return the columns of a job, without its workers."""
+    request = job.slots if isinstance(job.slots, int) else asdict(job.slots)
+    row = {**asdict(job), "slots": json.dumps(request), "below": json.dumps(job.below)}
+    del row["workers"]
+    return row
+
+
+def read_job(row: dict[str, Any]) -> JobRecord:
+    """Return a job without its workers, from its columns."""
+    known = {field.name for field in fields(JobRecord)}
+    values: dict[str, Any] = {
+        name: bool(value) if name in _BOOLEANS else value for name, value in row.items() if name in known
+    }
+    values["slots"] = _read_slots(row["slots"])
+    values["below"] = json.loads(row["below"])
+    return JobRecord(**values)
+
+
+def _read_slots(text: str) -> Slots:
+    match json.loads(text):
+        case {"part": part}:
+            return Share(part)
+        case {"link_bits_per_s": rate, "rtt_s": rtt}:
+            return BandwidthDelay(rate, rtt)
+        case count:
+            return int(count)
+
+
+def check_job(job: JobRecord) -> None:
+    """Refuse a job that no controller has."""
+    ranges = {
+        "world_size": range(1, MAX_WORLD_SIZE + 1),
+        "quorum": range(job.world_size + 1),
+        "job_id": range(1 if job.running else 0, MAX_JOB_ID + 1),
+        "lanes": range(1 if job.running else 0, 1 << 16),
+        "epoch": _WORDS[1:] if job.running else _WORDS,
+        **dict.fromkeys(("token", "moved_from"), _WORDS),
+        **dict.fromkeys(("restarts", "moves"), _COUNTS),
+    }
+    for name, possible in ranges.items():
+        _require(getattr(job, name) in possible, name, getattr(job, name))
+    for name in ("queue_s", "idle_s", "created", "weight"):
+        _require(0 <= getattr(job, name) <= _LONGEST, name, getattr(job, name))
+    _require(job.if_full in IF_FULL, "if_full", job.if_full)
+    slots_for(job.slots, 1, 1)
+    _require(all(isinstance(base, int) for base in job.below.values()), "below", job.below)
+    _require(bool(job.job_id) or not (job.slot_base or job.slot_count), "job_id", job.job_id)
+    for held in job.slots_on.values():
+        count = held.count
+        aligned = count > 0 and not count & (count - 1) and held.base >= 0 and held.base % count == 0
+        _require(aligned, "slots", f"{held.base} to {held.end - 1}")
+    ranks = list(range(job.world_size))
+    _require(set(job.workers) <= set(ranks), "ranks", sorted(job.workers))
+    _require(not job.running or sorted(job.workers) == ranks, "ranks", sorted(job.workers))
+    for worker in job.workers.values():
+        ipv4_int(worker.ip), ipv4_int(worker.switch_ip)
+        _require(worker.switch_port in _PORTS, "switch_port", worker.switch_port)
+        if worker.udp_port or job.running:
+            assert worker.endpoint  # Making it checks the rest.
+
+
+def check_host(row: dict[str, Any]) -> None:
+    """Refuse a switch on a host that no agent has."""
+    ipv4_int(row["ip"])
+    check_target(row["p4runtime"])
+    _require(row["device_id"] >= 0, "device_id", row["device_id"])
+    _require(row["udp_port"] in _PORTS[1:], "udp_port", row["udp_port"])
+    if row["mac"]:
+        mac_int(row["mac"])
+    if row["workers"]:
+        ipv4_prefix(row["workers"])
+
+
+def check_transition(rank: int) -> None:
+    """Refuse a transition of a worker that no job has."""
+    _require(-1 <= rank < MAX_WORLD_SIZE, "rank", rank)
+
+
+def _require(holds: bool, name: str, value: object) -> None:
+    if not holds:
+        raise ValueError(f"{name} is {value}")
