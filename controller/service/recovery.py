@@ -18,7 +18,11 @@ def restore_jobs(scheduler: Scheduler, workers: WorkerSeats) -> None:
     registry = scheduler.registry
     # The jobs in line, of which there may be thousands, after those that hold slots.
     for record in sorted(registry.store.jobs(), key=lambda record: (not record.running, not record.job_id)):
-        lost, running, admissions = "", None, []
+        lost, running, admissions, on_disk = "", None, [], record.copy()
+        if (
+            record.spread and not record.running
+        ):  # Its workers, and with them its tree, may have changed since.
+            record.release()
         if record.lanes not in (0, registry.files.lanes):
             lost = f"the switches' program now has {registry.files.lanes} lanes"
         elif record.switch and record.switch not in registry.trees.ledgers:
@@ -35,7 +39,7 @@ def restore_jobs(scheduler: Scheduler, workers: WorkerSeats) -> None:
             registry.store.forget(record.name)
             continue
         job = registry.job_of(record)
-        job.on_disk = record.copy()
+        job.on_disk = on_disk
         if record.running:  # Thousands that wait would leave no room for what happened.
             registry.events.begin(job.subject, "restore", job.state, "the controller was started again")
         if running is not None:

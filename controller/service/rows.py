@@ -97,7 +97,7 @@ def check_host(row: dict[str, Any]) -> None:
 
 def check_transition(rank: int) -> None:
     """Refuse a transition of a worker that no job has."""
-    _require(-1 <= rank < MAX_WORLD_SIZE, "rank", rank)
+    _require(rank == -1 or rank in _WORDS, "rank", rank)
 
 
 def _require(holds: bool, name: str, value: object) -> None:

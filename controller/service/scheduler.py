@@ -334,9 +334,8 @@ class Scheduler:
                 job.on(JobEvent.RESTART, reason)
                 self.changes.after(self.moves.drop, job)
                 job.record.restarts += 1
-            job.record.operated = (
-                True  # From now on its workers may leave and join like those of a created job.
-            )
+            # From now on its workers may leave and join like those of a created job.
+            job.record.operated = True
             job.reason = reason
             if resized:
                 job.resizing = True
@@ -366,9 +365,14 @@ class Scheduler:
         """Take on a job that no switch holds any more."""
         if job.state is not JobState.CLEARING:
             return
-        with self.changes.of(job):
-            job.on(JobEvent.CLEAR)
-            self._gather(job)
+        try:
+            with self.changes.of(job):
+                job.on(JobEvent.CLEAR)
+                self._gather(job)
+        except StoreError as fault:
+            job.reason = str(fault)
+            job.send_gathering()
+            raise
 
     def _gather(self, job: ServiceJob) -> None:
         """Put a job that no switch holds into its queue, unless workers are missing; where it adds may follow from who comes."""

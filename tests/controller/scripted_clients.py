@@ -247,7 +247,8 @@ class World:
                 found.append(f"switch {name} holds {switch.jobs}, not {expected}")
             ledger = registry.trees.ledgers[name]
             held = {job.name: job.record.slots_on[name] for job in jobs if name in job.record.slots_on}
-            booked = {each.name: each.slots for each in (*ledger.jobs, *ledger.reserved)}
+            booked = {one.name: one.slots for one in ledger.jobs}
+            booked |= {one.name: one.slots for one in ledger.reserved}
             if held != booked or ledger.free_slots != ledger.capacity - sum(
                 each.count for each in held.values()
             ):
@@ -279,7 +280,7 @@ async def world_on(
         patch.setattr(changes, "RETRY_S", 0.02)
         patch.setattr(moves, "FIRST_BACKOFF_S", 0.02)
         address = f"unix:{folder}/api.sock"
-        options: dict[str, Any] = {"grace_s": 0.1, "recovery_s": 5.0, "report_s": 60.0, **registry}
+        options: dict[str, Any] = {"grace_s": 0.03, "recovery_s": 5.0, "report_s": 60.0, **registry}
         async with (
             running_service(
                 ServiceOptions(

@@ -230,7 +230,7 @@ def test_nothing_begins_a_second_resizing_beside_the_first(
             await workers.pop(1).leave()
             asking = [asyncio.create_task(worker.ask(resize=True)) for worker in workers]
             await world.until(clearing.is_set)
-            beside = asyncio.create_task(happens(world, workers))
+            beside = asyncio.ensure_future(happens(world, workers))
             await asyncio.sleep(0.05)
             go_on.set()
             await beside
@@ -248,3 +248,39 @@ def test_nothing_begins_a_second_resizing_beside_the_first(
     asyncio.run(told())
     gc.collect()  # What was never awaited is logged when it is collected.
     assert not [record.getMessage() for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("tree", [False, True], ids=["one switch", "a tree"])
+def test_the_next_controller_goes_on_with_a_resizing(
+    tree: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that ends while the switches are cleared of the old epoch."""
+    clearing, go_on = threading.Event(), threading.Event()
+    network = fake_leaf_spine((2, 2)) if tree else fake_network()
+    withdraw = FakeTables.withdraw
+
+    def slow(tables: FakeTables, job: Job) -> None:
+        clearing.set()
+        assert go_on.wait(DEADLINE_S)
+
+    async def told() -> None:
+        async with world_on(tmp_path, network) as world:
+            workers = await world.join("job", 4)
+            before = workers[0].epoch
+            monkeypatch.setattr(FakeTables, "withdraw", slow)
+            for rank in (3, 2):
+                await workers.pop(rank).leave()
+            for worker in workers:
+                await worker.say(again=jobs_pb2.Again(epoch=before, resize=True))
+            await world.until(clearing.is_set)
+            threading.Timer(0.05, go_on.set).start()
+        monkeypatch.setattr(FakeTables, "withdraw", withdraw)
+        async with world_on(tmp_path, network, recovery_s=DEADLINE_S) as world:
+            job = world.service.registry.jobs["job"]
+            await world.until(lambda: job.state is JobState.RUNNING)
+            assert (job.record.world_size, list(job.seats), job.record.restarts) == (2, [0, 1], 1)
+            assert job.record.epoch > before
+            assert list(job.record.slots_on) == (["l1"] if tree else ["s1"])
+            await world.agrees()
+
+    asyncio.run(told())

@@ -267,16 +267,18 @@ async def with_a_store_that_takes_nothing(
 ) -> None:
     """Try everything while the store fails, and see it made up for afterwards."""
     first, second = await world.join("job", 2)
-    alone = (await world.join("alone", 1, host=3))[0]
+    (leaves,) = await world.join("left", 1, host=3)
+    (killed,) = await world.join("killed", 1, host=4)
     await create(world, "made", 1)
     before, held = first.epoch, dict(world.switches["s1"].jobs)
     fails()
-    for call in (
+    refused_calls: tuple[Callable[[], Awaitable[Any]], ...] = (
         lambda: world.operator.CreateJob(jobs_pb2.CreateJobRequest(name="more", world_size=2)),
         lambda: world.operator.DeleteJob(jobs_pb2.JobName(name="made")),
         lambda: world.operator.RestartJob(jobs_pb2.JobName(name="job")),
         lambda: world.operator.DeleteJob(jobs_pb2.JobName(name="job")),
-    ):
+    )
+    for call in refused_calls:
         with pytest.raises(
             grpc.aio.AioRpcError, match=r"the controller's state in \S+ cannot be used: "
         ) as refused:
@@ -287,16 +289,15 @@ async def with_a_store_that_takes_nothing(
     await joining.until(lambda: "cannot be used" in joining.reason)
     asking = asyncio.create_task(first.ask(broken=True))
     await first.until(lambda: "cannot be used" in first.reason)
-    await alone.leave()
-    second.vanish()
+    await leaves.leave()
+    killed.vanish()
     await asyncio.sleep(0.3)
     assert (first.epoch, world.switches["s1"].jobs) == (before, held)
-    assert sorted(world.service.registry.jobs) == ["alone", "job", "made", "new"]
+    assert sorted(world.service.registry.jobs) == ["job", "killed", "left", "made", "new"]
     await world.agrees()
     heals()
-    await world.until(lambda: world.service.registry.jobs["job"].state is JobState.GATHERING)
-    (second,) = await world.join("job", 2, first=1)
     await asking
+    await moved_to([first, second], [before, before])
     await joining.until(lambda: joining.epoch)
     await world.until(lambda: sorted(world.service.registry.jobs) == ["job", "made", "new"])
     await world.agrees()
