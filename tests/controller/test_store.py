@@ -123,7 +123,7 @@ def test_state_of_another_version_or_of_something_else_is_refused(tmp_path: Path
 
 
 SENSELESS: dict[type, list[Any]] = {
-    int: [-1, 0, 3, 256, 1 << 20, (1 << 32) + 5, 1 << 62, -(1 << 62)],
+    int: [-1, 0, 3, (1 << 32) + 5, -(1 << 62)],
     float: [-1.0, float("inf")],
     str: [
         "",
