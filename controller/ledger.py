@@ -43,11 +43,6 @@ class JobLedger:
         return tuple(self._jobs[job_id] for job_id in sorted(self._jobs))
 
     @property
-    def reserved(self) -> tuple[Reservation, ...]:
-        """What is held for jobs whose workers are not known yet."""
-        return tuple(self._reserved.values())
-
-    @property
     def free_slots(self) -> int:
         """How many slots no job holds."""
         return self.allocator.free_slots

@@ -248,7 +248,7 @@ class World:
             ledger = registry.trees.ledgers[name]
             held = {job.name: job.record.slots_on[name] for job in jobs if name in job.record.slots_on}
             booked = {one.name: one.slots for one in ledger.jobs}
-            booked |= {one.name: one.slots for one in ledger.reserved}
+            booked |= {one.name: one.slots for one in ledger._reserved.values()}
             if held != booked or ledger.free_slots != ledger.capacity - sum(
                 each.count for each in held.values()
             ):
