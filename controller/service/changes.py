@@ -8,26 +8,55 @@ answer is brought to it by the reconciliation that begins its next session, or e
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from controller.errors import StoreError
 from controller.ledger import JobLedger
 from controller.service.events import EventLog, Subject
+from controller.service.records import JobRecord, WorkerRecord
 from controller.service.store import Store
 from controller.service.timer import Timer
 from netsum_common.states import Event, State, next_state
-
-if TYPE_CHECKING:
-    from controller.service.jobs import ServiceJob
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0  # How long after the store has failed what must be changed is tried again, in seconds.
 
 
-class Changes:
+class WorkerSeat(Protocol):
+    """The seat of a worker in a job that changes."""
+
+    worker: WorkerRecord
+
+
+class ChangingJob(Protocol):
+    """A job whose attributes a change may set; hashed by identity."""
+
+    record: JobRecord
+    on_disk: JobRecord | None  # The record as it was saved last.
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+
+    @property
+    def seats(self) -> Mapping[int, WorkerSeat]:
+        """The seats by rank."""
+
+    @property
+    def newcomers(self) -> Collection[WorkerSeat]:
+        """The seats of workers without a rank."""
+
+    def to_keep(self) -> JobRecord | None:
+        """Return the record as it is to be on disk; None if the job is not to be there."""
+
+
+J = TypeVar("J", bound=ChangingJob)
+
+
+class Changes(Generic[J]):
     """The changes of a controller's jobs.
 
     `ledgers`: what jobs hold on each switch. `put_back`: puts a job whose change was undone back into its queue.
@@ -38,7 +67,7 @@ class Changes:
         store: Store,
         events: EventLog,
         ledgers: Mapping[str, JobLedger],
-        put_back: Callable[["ServiceJob"], None],
+        put_back: Callable[[J], None],
     ) -> None:
         self._store = store
         self._events = events
@@ -47,7 +76,7 @@ class Changes:
         self._failed = False  # Whether the store did not take the last change.
         self._depth = 0  # How many blocks are open, one in the other.
         # Of the open blocks: the jobs that they change, what else they write to the store, and what follows.
-        self._jobs: dict[ServiceJob, None] = {}
+        self._jobs: dict[J, None] = {}
         self._writes: list[Callable[[], object]] = []
         self._then: list[Callable[[], object]] = []
         # What has to be done, and waits for the store.
@@ -55,7 +84,7 @@ class Changes:
         self._timer = Timer()
 
     @contextlib.contextmanager
-    def of(self, *jobs: "ServiceJob") -> Iterator[None]:
+    def of(self, *jobs: J) -> Iterator[None]:
         """Change jobs: all that the block does, or nothing. A block within another one is on disk with the outer one.
 
         Raises StoreError: it cannot be saved. What the block raises is raised once its changes are undone.
@@ -177,7 +206,7 @@ class Changes:
 
 
 def _kept(
-    jobs: Iterable["ServiceJob"], ledgers: Iterable[JobLedger]
+    jobs: Iterable[ChangingJob], ledgers: Iterable[JobLedger]
 ) -> Iterator[tuple[object, dict[str, Any]]]:
     """Iterate over the objects that a change of jobs may change, with copies of their attributes."""
     for job in jobs:

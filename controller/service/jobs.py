@@ -70,7 +70,7 @@ class Seat:
 
     worker: WorkerRecord  # Its record in the store.
     job: str  # The job's name.
-    changes: Changes  # What its transitions and messages are parts of.
+    changes: "Changes[ServiceJob]"  # What its transitions and messages are parts of.
     outbox: Outbox | None = None  # The queue of its stream; None while the worker is detached.
     sent_epoch: int = 0  # The last epoch that was sent to the worker; 0 before the first.
     asked_again: int = 0  # The epoch that the worker asked to replace; 0 if it did not.
@@ -140,7 +140,7 @@ class ServiceJob:
     record: JobRecord  # Its record in the store.
     # Called with the job and an event after its state has changed.
     changed: Callable[["ServiceJob", JobEvent], None]
-    changes: Changes  # What its transitions and messages are parts of.
+    changes: "Changes[ServiceJob]"  # What its transitions and messages are parts of.
     on_disk: JobRecord | None = None  # Its record as the store has it; None: it has none.
     # Its workers by rank. A worker that left a running job keeps its seat until a restart.
     seats: dict[int, Seat] = field(default_factory=dict)

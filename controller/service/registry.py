@@ -82,7 +82,9 @@ class JobRegistry:
         # trees, shares, reservations: where jobs can be placed, how many slots each is to have, and what each can get now.
         self.trees = JobTrees(network, ledgers, files.lanes, files.knows_trees)
         self.shares = Shares(options.share, options.least_slots, self.trees, self.jobs)
-        self.reservations = Reservations(self)
+        self.reservations = Reservations(
+            self.jobs, self.queues, self.switches, self.trees, self.shares, self.aggregators
+        )
 
     def new_ledger(self, switch: str) -> JobLedger:
         """Return an empty ledger for a switch, whose epochs go on from the last one in the store."""

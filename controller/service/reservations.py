@@ -1,17 +1,19 @@
 """The slots that a job gets: on its switches, as its share of them, or on an aggregator host."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from controller.errors import JobRefusedError
 from controller.jobs import Reservation
+from controller.service.aggregators import Aggregators
+from controller.service.installation import Installation
 from controller.service.jobs import ServiceJob
+from controller.service.queues import JobQueues
 from controller.service.records import JobRecord
+from controller.service.shares import Shares
 from controller.service.sizing import slots_for
+from controller.service.trees import JobTrees
 from controller.slots import SlotAllocator
 from host_agent.words import plural
-
-if TYPE_CHECKING:
-    from controller.service.registry import JobRegistry
 
 
 class SlotsComingError(JobRefusedError):
@@ -19,15 +21,23 @@ class SlotsComingError(JobRefusedError):
 
 
 class Reservations:
-    """Reserves slots for the jobs of a registry, and knows which jobs could have some."""
+    """Reserves slots for the jobs of a controller, and knows which jobs could have some."""
 
-    def __init__(self, registry: "JobRegistry") -> None:
-        self._jobs = registry.jobs
-        self._queues = registry.queues
-        self._switches = registry.switches
-        self._trees = registry.trees
-        self._shares = registry.shares
-        self._aggregators = registry.aggregators
+    def __init__(
+        self,
+        jobs: Mapping[str, ServiceJob],
+        queues: JobQueues,
+        switches: Installation,
+        trees: JobTrees,
+        shares: Shares,
+        aggregators: Aggregators,
+    ) -> None:
+        self._jobs = jobs
+        self._queues = queues
+        self._switches = switches
+        self._trees = trees
+        self._shares = shares
+        self._aggregators = aggregators
 
     def reserve(self, job: ServiceJob) -> None:
         """Reserve a job id and slots for a job; `JobRefusedError` if they are not available; the message gives the reason."""

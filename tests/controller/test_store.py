@@ -21,13 +21,13 @@ from controller.jobs import Job, Reservation
 from controller.ledger import JobLedger
 from controller.program import CompiledFiles
 from controller.service.events import EVENTS_KEPT, EventLog, Transition
-from controller.service.network import Network, SwitchSite
 from controller.service.jobs import Counted
+from controller.service.network import Network, SwitchSite
 from controller.service.records import JobRecord, WorkerRecord
-from controller.service.serve import _check_names
 from controller.service.recovery import restore_jobs
 from controller.service.registry import JobRegistry, RegistryOptions
 from controller.service.scheduler import Scheduler
+from controller.service.serve import _check_names
 from controller.service.sessions import Sessions
 from controller.service.store import SCHEMA_VERSION, Store
 from controller.service.views import event_view, job_view
