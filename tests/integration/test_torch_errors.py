@@ -152,8 +152,8 @@ def _misuse(rank: int, world: int) -> None:
         dist.all_reduce(torch.ones(4, dtype=torch.bool), dist.ReduceOp.AVG)
     with pytest.raises(TypeError, match="SUM is not defined for torch.float8_e8m0fnu"):
         dist.all_reduce(torch.ones(4).to(torch.float8_e8m0fnu))
-    with pytest.raises(TypeError, match="SUM is not defined for torch.complex64"):
-        dist.group.WORLD.allreduce([torch.ones(4, dtype=torch.complex64)])
+    with pytest.raises(TypeError, match="MAX is not defined for torch.complex64"):
+        dist.group.WORLD.allreduce([torch.ones(4, dtype=torch.complex64)], dist.ReduceOp.MAX)
     with pytest.raises(ValueError, match="for each of 3 ranks, got 1"):
         dist.all_gather([torch.ones(4)], torch.ones(4))
     tensor = torch.ones(4)
