@@ -17,7 +17,11 @@ from netsum_common.programs import command_of
 SERVICE_START_TIMEOUT_S: Final = 1600.0
 """Longer than the parts that the service starts may take, which say what went wrong. A service that ends is noticed at once."""
 QUIET_S: Final = 5.0  # A start that takes longer compiles something: a message says so.
-SERVICE_NEEDS: Final = {"prometheus_client": "prometheus-client", "llvmlite": "llvmlite"}
+SERVICE_NEEDS: Final = {
+    "prometheus_client": "prometheus-client",
+    "tornado": "tornado",
+    "llvmlite": "llvmlite",
+}
 """What the service imports beyond a worker's own needs, by import name: the package that brings it."""
 
 
@@ -34,7 +38,8 @@ def start_service(places: int) -> str:
     missing = [package for module, package in SERVICE_NEEDS.items() if find_spec(module) is None]
     if missing:
         raise JoinError(
-            f"no switch can be started on this machine without the Python package {' and '.join(missing)}: "
+            f"no switch can be started on this machine without the Python {'package' if len(missing) == 1 else 'packages'} "
+            f"{', '.join(missing)}: "
             f"pip install {' '.join(missing)}, or set NETSUM_CONTROLLER to a running controller"
         )
     command = [*command_of("service"), "--places", str(places), "--until-unused"]

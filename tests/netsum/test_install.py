@@ -159,7 +159,10 @@ def test_without_extras_a_worker_works_and_names_what_a_switch_needs(wheel: Path
     installed = Installed(tmp_path, wheel, "")
     installed.run("python", "-c", "import host_agent.joining, host_agent.communicator")
     said = installed.run("python", "-c", ADD, status=1)
-    assert "without the Python package prometheus-client: pip install prometheus-client" in said
+    assert (
+        "without the Python packages prometheus-client, tornado: pip install prometheus-client tornado"
+        in said
+    )
     said = installed.run("netsum", "--help", status=1)
     assert "the command needs the Python package" in said
     assert "pip install" in said
