@@ -227,7 +227,7 @@ def test_workers_that_do_not_agree_how_many_they_are_all_get_an_error(bench: Ben
     [
         (33, 0, "job", "a job has 1 to 32 workers, not 33"),
         (2, 5, "job", "job job has ranks 0 to 1, not 5"),
-        (2, 0, "", "a job needs a name"),
+        (2, 0, "", "job: expected a name of 1 to 100 letters"),
     ],
 )
 def test_a_job_that_makes_no_sense_is_refused_and_not_kept(
