@@ -32,22 +32,22 @@ from host_agent.torch.calls import cut, label_of, listed, nothing, operation_of,
 from host_agent.torch.failures import Failures, backend_error
 from host_agent.torch.flight_recorder import described, recorder
 from host_agent.torch.gloo_reductions import GlooError, GlooReductions, future_of
+from host_agent.torch.incarnation import incarnation_of
 from host_agent.torch.options import Options
-from host_agent.torch.reductions import bytes_of, kind_of, on_slots, reduction
+from host_agent.torch.parts import Part, Parts
+from host_agent.torch.reductions import kind_of, on_slots
 from host_agent.torch.rendezvous import join
 from host_agent.torch.resizing import adopted, announce
 from host_agent.torch.slot_group import SlotGroup, failed
 from host_agent.torch.sparse import reduce_sparse, sparse_on_slots
-from host_agent.torch.staging import host_memory, staged, write_staged
+from host_agent.torch.staging import staged, write_staged
 from host_agent.torch.subclasses import for_subclasses
 from host_agent.torch.through_gloo import ThroughGloo
 from host_agent.torch.tracing import untraced_methods
 from host_agent.torch.work import NetsumWork
-from host_agent.words import plural
 
 NAME: Final = "netsum"
-Part = tuple[Callable[[], Future[Any]], Callable[[], None]]
-"""A function that begins a collective, and one that brings its result where it belongs."""
+_creation = threading.Lock()
 
 
 @untraced_methods
@@ -85,6 +85,7 @@ class NetsumProcessGroup(ThroughGloo):
             self._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, gloo)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self._gloo: Any = gloo
+        self._parts = Parts(self._slots, gloo, rank, size)
 
     def hand_over(self) -> tuple[Seat, Options]:
         """End the group's collectives, and return its seat and how it reduces, for the group that follows it."""
@@ -178,7 +179,7 @@ class NetsumProcessGroup(ThroughGloo):
 
             sums = ((functools.partial(begin, each), nothing) for each in tensors)
             return self._work(label, tensors, sums, called, through_gloo=True)
-        parts = (self._reduce(each, each, operation, "all_reduce") for each in tensors)
+        parts = (self._parts.reduce(each, each, operation, "all_reduce") for each in tensors)
         through_gloo = any(not on_slots(each.dtype, kind) for each in tensors)
         return self._work(label, tensors, parts, called, opts, through_gloo=through_gloo)
 
@@ -204,7 +205,7 @@ class NetsumProcessGroup(ThroughGloo):
         kind = kind_of(operation)
         label, called = f"reduce to rank {self._ranks[root]}", ("reduce", tensors, tensors)
         parts = (
-            self._reduce(each, each if self._rank == root else None, operation, label, root)
+            self._parts.reduce(each, each if self._rank == root else None, operation, label, root)
             for each in tensors
         )
         through_gloo = any(not on_slots(each.dtype, kind) for each in tensors)
@@ -241,12 +242,12 @@ class NetsumProcessGroup(ThroughGloo):
 
         def parts() -> Iterator[Part]:
             for output, pieces in zip(outputs, pieces_of(), strict=True):
-                self._check_pieces("reduce_scatter", pieces)
+                self._parts.check_pieces("reduce_scatter", pieces)
                 for rank, given in enumerate(pieces):
                     # Results are written while later pieces are still read.
                     piece = staged(given, read=True, write=False, apart_from=outputs).tensor
                     target = output if rank == self._rank else None
-                    yield self._reduce(piece, target, operation, "reduce_scatter", rank)
+                    yield self._parts.reduce(piece, target, operation, "reduce_scatter", rank)
 
         label, called = label_of("reduce_scatter", kind, *outputs), ("reduce_scatter", outputs, outputs)
         through_gloo = any(not on_slots(each.dtype, kind) for each in outputs)
@@ -262,7 +263,7 @@ class NetsumProcessGroup(ThroughGloo):
         tensors = listed(tensors)
         root = 0 if opts is None else opts if isinstance(opts, int) else opts.rootRank
         label = f"broadcast from rank {self._ranks[root]}"
-        parts = (self._send_out(tensor, root, label) for tensor in tensors)
+        parts = (self._parts.broadcast(tensor, root, label) for tensor in tensors)
         called = "broadcast", tensors, tensors
         return self._work(label_of(label, "", *tensors), tensors, parts, called, opts)
 
@@ -274,7 +275,7 @@ class NetsumProcessGroup(ThroughGloo):
 
         def parts() -> Iterator[Part]:
             for pieces, own in zip(outputs, inputs, strict=True):
-                self._check_pieces("all_gather", pieces)
+                self._parts.check_pieces("all_gather", pieces)
                 if pieces[self._rank].numel() != own.numel() or any(
                     each.dtype != own.dtype for each in pieces
                 ):
@@ -282,7 +283,7 @@ class NetsumProcessGroup(ThroughGloo):
                         f"all_gather: output {self._rank} must be like the input, {own.dtype} {list(own.shape)}, and the others "
                         f"of its type, not {', '.join(f'{each.dtype} {list(each.shape)}' for each in pieces)}"
                     )
-                yield self._gather_in_list(own, pieces)
+                yield self._parts.gather_in_list(own, pieces)
 
         value = outputs[0] if len(outputs) == 1 else outputs
         called = "all_gather", inputs, inputs
@@ -300,7 +301,7 @@ class NetsumProcessGroup(ThroughGloo):
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather several tensors of every rank, each in one tensor."""
         called = "all_gather", inputs, inputs
-        parts = (self._gather(piece, whole) for whole, piece in zip(outputs, inputs, strict=True))
+        parts = (self._parts.gather(piece, whole) for whole, piece in zip(outputs, inputs, strict=True))
         return self._work(label_of("all_gather", "", *inputs), outputs, parts, called, opts)
 
     _allgather_base = all_gather_single
@@ -352,63 +353,6 @@ class NetsumProcessGroup(ThroughGloo):
         with contextlib.suppress(RuntimeError):  # Another thread may be waiting for something on the group's.
             store = store.clone()
         return GlooReductions(self._new_gloo(store, "without slots/"), self._size)
-
-    def _reduce(
-        self, source: Tensor, target: Tensor | None, operation: Any, label: str, root: int | None = None
-    ) -> Part:
-        """Plan a reduction; `root` is the rank of the group that alone has a target, and needs the result."""
-        kind = kind_of(operation)
-        factor = operation.factor if kind == "PREMUL_SUM" else None
-        given = staged(source, read=True, write=target is source)
-        if target is None and given.tensor is source:
-            target = torch.empty_like(source)  # not the caller's tensor, although the result is not used
-        taken = given if target is None or target is source else staged(target, read=False, write=True)
-        if taken.tensor.numel() != source.numel() or taken.tensor.dtype != source.dtype:
-            raise ArrayError(
-                f"expected an output like the input, {source.dtype} {list(source.shape)}, "
-                f"got {taken.tensor.dtype} {list(taken.tensor.shape)}"
-            )
-        written = given.tensor if taken is given else taken.tensor.view(source.shape)
-        plan = reduction(given.tensor, written, kind, self._size, factor)
-
-        def finish() -> None:
-            plan.finish()
-            taken.bring_back()
-
-        if plan.op in ("product", "bxor"):
-            reduce = GlooReductions(self._gloo, self._size).allreduce_async
-            return functools.partial(reduce, plan.array, plan.op, out=plan.out), finish
-        return functools.partial(self._slots.allreduce, plan, label_of(label, kind, source), root), finish
-
-    def _gather(self, piece: Tensor, whole: Tensor, label: str = "") -> Part:
-        """Plan to gather the ranks' pieces in one tensor."""
-        given, taken = staged(piece, read=True, write=False), staged(whole, read=False, write=True)
-        cut(taken.tensor, piece, self._size)
-        own, flat = bytes_of(given.tensor), bytes_of(taken.tensor).reshape(self._size, -1)
-        label = label or label_of("all_gather", "", piece)
-        return functools.partial(self._slots.all_gather, own, flat, label), taken.bring_back
-
-    def _gather_in_list(self, own: Tensor, pieces: Sequence[Tensor]) -> Part:
-        """Plan to gather the ranks' tensors, whose numbers of elements may differ, in one tensor for each."""
-        longest = max(piece.numel() for piece in pieces)
-        row = staged(own.detach(), read=True, write=False).tensor.reshape(-1)
-        if row.numel() < longest:
-            row = torch.cat([row, row.new_zeros(longest - row.numel())])
-        whole = host_memory((len(pieces), longest), own)
-        begin, finish_whole = self._gather(row, whole, label_of("all_gather", "", *pieces))
-
-        def finish() -> None:
-            finish_whole()
-            for piece, gathered in zip(pieces, whole, strict=True):
-                write_staged(piece, gathered[: piece.numel()].view(piece.shape))
-
-        return begin, finish
-
-    def _send_out(self, tensor: Tensor, root: int, label: str) -> Part:
-        sends = root == self._rank
-        given = staged(tensor, read=sends, write=not sends)
-        label = label_of(label, "", tensor)
-        return functools.partial(self._slots.broadcast, bytes_of(given.tensor), root, label), given.bring_back
 
     def _work(
         self,
@@ -482,16 +426,6 @@ class NetsumProcessGroup(ThroughGloo):
         meeting = self._slots.barrier(f"{what}, refused")
         NetsumWork(refusal, [], [meeting], explain=self._failures.explain)
 
-    def _check_pieces(self, what: str, pieces: Sequence[Tensor]) -> None:
-        if len(pieces) != self._size:
-            raise ArrayError(
-                f"{what}: expected a tensor for each of {plural(self._size, 'rank')}, got {len(pieces)}"
-            )
-
-
-_creation = threading.Lock()
-_default_groups, _resized = 0, False
-
 
 def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
     """Make a process group; torch calls it at every rank that is in the group."""
@@ -501,7 +435,7 @@ def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
     group = options.group_id or "0"
     how = backend_options if isinstance(backend_options, Options) else Options.from_environment()
     with _creation:  # The first group of a process may start what the next one shares.
-        incarnation = _incarnation(not options.global_ranks_in_group, bool(adopted))
+        incarnation = incarnation_of(not options.global_ranks_in_group, bool(adopted))
         store = dist.PrefixStore(f"netsum/{incarnation}/", options.store)
         seat = adopted.pop() if adopted and not options.global_ranks_in_group else None
         if seat is None:
@@ -513,16 +447,3 @@ def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
             if rank == 0:
                 announce(store, seat)
         return made
-
-
-def _incarnation(default_group: bool, resized: bool) -> str:
-    """Name this incarnation of the job, alike at all ranks: what torchrun restarts may find the store of the incarnation before.
-
-    Default groups are counted, as all ranks are in each of them; names of other groups differ while a default group lasts. After
-    a resizing nothing is counted: newcomers have seen fewer groups, and the store is the epoch's own.
-    """
-    global _default_groups, _resized
-    _default_groups += default_group
-    if default_group:
-        _resized = resized
-    return "resized" if _resized else f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}.{_default_groups}"
