@@ -36,7 +36,7 @@ def interface_addresses() -> dict[str, tuple[str, str]]:
             try:
                 ip = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, request)[20:24]
                 mac = fcntl.ioctl(asked.fileno(), _SIOCGIFHWADDR, request)[18:24]
-            except OSError:  # It has no IPv4 address.
+            except OSError:  # The interface has no IPv4 address.
                 continue
             found[name] = socket.inet_ntoa(ip), mac.hex(":")
     return found

@@ -1,4 +1,4 @@
-"""What can go wrong when a job is joined."""
+"""Errors of joining a job."""
 
 from collections.abc import Sequence
 

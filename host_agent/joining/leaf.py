@@ -23,7 +23,7 @@ from netsum_common.rings import is_trusted
 
 LEAF_VARIABLE: Final = "NETSUM_HOST_LEAF"
 _MOST_STARTS: Final = 3  # In succession, of switches that end before they are ready.
-READY: Final = b"\1"  # What a leaf sends to each rank once it has registered.
+READY: Final = b"\1"  # The byte that a leaf sends to each rank once it has registered.
 _BACKOFF_S: Final = 0.2
 _BACKLOG: Final = 128
 _CONNECT_S: Final = 5.0  # How long a connection may take; the kernel makes it unless the backlog is full.
@@ -81,7 +81,7 @@ class LeafKeeper:
         self._closed.close()
 
     def forget(self) -> None:
-        """Close, in a forked child, what is the parent's."""
+        """Close the parent's descriptors in a forked child."""
         for held in (self._connection, self._listener, self._closing, self._closed):
             if held is not None:
                 held.close()

@@ -22,7 +22,7 @@ SERVICE_NEEDS: Final = {
     "tornado": "tornado",
     "llvmlite": "llvmlite",
 }
-"""What the service imports beyond a worker's own needs, by import name: the package that brings it."""
+"""Packages that the service imports and a worker does not: import name to package name."""
 
 
 def service_in_use() -> str | None:

@@ -44,7 +44,7 @@ class Membership:
 
     def __init__(self, request: jobs_pb2.JoinRequest, starts: bool = True) -> None:
         self.host = ""  # The host the controller takes this machine for.
-        self.bind = ("", 0)  # Where this worker receives.
+        self.bind = ("", 0)  # The address on which this worker receives.
         self.newcomers = 0  # How many workers wait to be added when the job is resized.
         self.report_s = 1.0  # How often the controller wants a report.
         self._request = request

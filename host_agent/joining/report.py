@@ -1,4 +1,4 @@
-"""What a worker reports of itself."""
+"""A worker's reports to the controller."""
 
 from dataclasses import asdict
 
@@ -13,7 +13,7 @@ _SPARSE = ("sparse_collectives", "sparse_blocks", "own_blocks", "union_blocks", 
 
 
 def report_of(communicator: Communicator) -> jobs_pb2.Report:
-    """Return what a communicator has done so far, what is new since the last report, and which chunk it waits for if for long."""
+    """Return a communicator's totals, their growth since the last report, and the chunk that it has waited for too long."""
     now = communicator.activity()
     total = communicator.total_stats
     report = jobs_pb2.Report(

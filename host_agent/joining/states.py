@@ -5,19 +5,19 @@ from typing import Final
 
 
 class MembershipState(Enum):
-    """Where a worker stands in its job, as far as the controller has said."""
+    """States of a worker's membership, as far as the controller has told it."""
 
-    JOINING = "joining"  # It has no seat.
-    SEATED = "seated"  # It has a seat and waits for the other workers, or for slots.
+    JOINING = "joining"  # The worker has no seat.
+    SEATED = "seated"  # The worker has a seat and waits for other workers or for slots.
     ADMITTED = "admitted"
     RESTARTING = "restarting"  # The epoch of its admission is over, and workers are missing for the next.
-    FAILED = "failed"  # It could not join.
+    FAILED = "failed"  # The worker could not join.
     ENDED = "ended"  # The job, or the worker's part in it, has ended after it was admitted.
     CLOSED = "closed"  # The worker has given up its seat.
 
 
 class MembershipEvent(Enum):
-    """What can happen to a membership."""
+    """Events of a membership."""
 
     PLACE = "place"
     GATHER = "gather"

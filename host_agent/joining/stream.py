@@ -1,7 +1,7 @@
 """The stream between a worker and the controller, begun again whenever it breaks.
 
-A thread of its own reads it: it calls back with each message. A controller that restarts does not disturb a
-running job, so a broken stream is no error; only what a controller says is.
+A thread reads the stream and calls back with each message. A restart of the controller does not disturb a running
+job, so a broken stream is no error; only a refusal by the controller is.
 """
 
 import ipaddress
@@ -38,7 +38,7 @@ _BROKEN: Final = (
 class JoinStream:
     """One worker's stream.
 
-    `controller`: "HOST:PORT" or "unix:PATH". `opening`: returns what a stream begins with. `on_refusal`: takes the sentence
+    `controller`: "HOST:PORT" or "unix:PATH". `opening`: returns the first message of a stream. `on_refusal`: takes the sentence
     of a controller that ends the stream for good; returns whether to begin again all the same. Its first argument is the
     status. `on_unreachable`: called before every new attempt with the reason why the last one broke; returns whether to go
     on.

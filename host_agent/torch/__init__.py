@@ -1,4 +1,4 @@
 """The torch.distributed backend ``netsum``.
 
-`netsum.torch` registers it; what is imported here needs PyTorch and is loaded when the first process group is made.
+`netsum.torch` registers the backend. The modules of this package need PyTorch and load with the first process group.
 """

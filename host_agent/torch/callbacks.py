@@ -14,7 +14,7 @@ Call = Callable[[], None]
 
 
 class CallbackThreads(OfOneProcess):
-    """Run what they are given, each as soon as it comes, in a thread that is idle or a new one."""
+    """Threads that run functions at once: each in an idle thread, or in a new one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,9 +27,9 @@ class CallbackThreads(OfOneProcess):
         self._idle = 0
 
     def call(self, what: Call) -> None:
-        """Call it soon; what it raises is shown as of any thread."""
+        """Call a function soon; an exception is reported as that of any thread."""
         with self._lock:
-            # Not counted by the threads: one that was given something may not have taken it yet.
+            # The threads do not count this: a thread that was given a call may not have taken it yet.
             if self._idle:
                 self._idle -= 1
             else:

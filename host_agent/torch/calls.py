@@ -1,4 +1,4 @@
-"""What torch passes to a process group: tensors, their pieces, options, and the name of a call for messages."""
+"""Arguments that torch passes to a process group: tensors, their pieces, options, and the name of a call for messages."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""What became of a collective that failed, in the words of those who use torch: ranks, and what each of them called."""
+"""Errors of failed collectives in terms of torch: ranks, and the call of each rank."""
 
 import contextlib
 import functools
@@ -28,14 +28,14 @@ LEAVING_GRACE_S: Final = 2.0
 """How long a collective may go on after a worker has left: one that all took part in still ends well."""
 DEPARTURE_S: Final = 3.0
 """How long a call that lost its connection waits to hear which rank has left: the controller gives that rank two seconds."""
-EXCHANGE_S: Final = 2.0  # How long ranks that do not agree wait to read what the others called.
+EXCHANGE_S: Final = 2.0  # Seconds that ranks which disagree wait for the calls of the others.
 _AFTERWARDS: Final = (
     "This group cannot be used any more: destroy it and make a new one, or let torchrun restart the job"
 )
 
 
 class Failures:
-    """Why the collectives of one process group fail.
+    """The reasons why collectives of one process group failed.
 
     `store`: the group's own: ranks that do not agree exchange there what they called. `ranks`: the rank in the world of each
     rank of the group, by which users know the processes.
@@ -68,7 +68,7 @@ class Failures:
         self._departed.set()
 
     def note_restart(self, reason: str) -> None:
-        """Keep why the job was restarted: what was under way in it is lost."""
+        """Keep why the job was restarted: collectives under way are lost."""
         self._end = f"{reason}, so what was added for this group is lost"
         self._departed.set()
 
@@ -94,9 +94,9 @@ class Failures:
         return None
 
     def explain(self, what: str, error: BaseException) -> BaseException:
-        """Return the error that users of torch are to see; its ``__cause__`` is netsum's own.
+        """Return the error that users of torch see; its ``__cause__`` is netsum's own.
 
-        `error`: what it ended with. Anything but netsum's own errors is returned as it is.
+        `error`: of the collective. Errors that are not netsum's are returned unchanged.
         """
         if not isinstance(error, NetsumError):
             return error
@@ -105,7 +105,9 @@ class Failures:
                 f"{error.elements} of the sums do not fit the type: convert to a wider one before the call"
             )
             return backend_error(what, reason, error)
-        if isinstance(error, ArrayError):  # Of the result here: the others have theirs.
+        if isinstance(
+            error, ArrayError
+        ):  # The result is wrong at this rank alone: the other ranks have their results.
             return backend_error(what, str(error), error)
         ends = isinstance(error, ClosedCommunicatorError)
         if isinstance(error, GlooError):
@@ -145,11 +147,11 @@ class Failures:
         """The group's store by a connection of its own, as another thread may be waiting for something on the group's."""
         try:
             return self._store.clone()
-        except RuntimeError:  # Not every kind of store has copies.
+        except RuntimeError:  # Some kinds of store cannot be cloned.
             return self._store
 
     def _who_called_what(self, what: str) -> str:
-        """Write what this rank called into the store, and read what the others called."""
+        """Write the call of this rank into the store, and read those of the other ranks."""
         callers: dict[str, list[int]] = {what: [self._rank]}
         store = self._own_store
         with contextlib.suppress(RuntimeError):

@@ -1,7 +1,7 @@
 """The last collectives of a process, in the format of PyTorch's flight recorder, which ``torchfrtrace`` reads.
 
-The format: PyTorch tutorial "Flight Recorder for Debugging Stuck Jobs". PyTorch's variables are taken: TORCH_FR_BUFFER_SIZE,
-how many collectives are kept, and TORCH_FR_DUMP_TEMP_FILE, what the names of the files that failures write begin with.
+The format: PyTorch tutorial "Flight Recorder for Debugging Stuck Jobs". PyTorch's variables apply: TORCH_FR_BUFFER_SIZE, the
+number of collectives kept, and TORCH_FR_DUMP_TEMP_FILE, the prefix of the files that failures write.
 """
 
 import os
@@ -24,7 +24,7 @@ FORMAT: Final = "2.10"
 _LIBRARY: Final = "gloo"
 """The prefix of all operations' names: PyTorch 2.13's torchfrtrace knows libraries of its own list only."""
 _DESCRIPTION: Final = (
-    "netsum"  # Of the groups; the tool compares only operations of groups of one description.
+    "netsum"  # The groups' description; the tool compares operations only between groups of the same one.
 )
 _MS: Final = 1e6
 
@@ -67,7 +67,7 @@ class Recorded:
             recorder.failed(self)
 
     def entry(self) -> dict[str, Any]:
-        """Return what a file says of it."""
+        """Return the entry of a file for this collective."""
         done = self.completed_ns > 0
         kind, _, peers = self.operation.partition(" ")
         return {
@@ -147,7 +147,7 @@ class FlightRecorder:
                 )
 
     def write(self, prefix: str) -> Path:
-        """Write what is kept to the file that is named by the prefix and this process's rank in the world.
+        """Write the kept collectives to the file named by the prefix and this process's rank in the world.
 
         Raises OSError if the file cannot be written.
         """

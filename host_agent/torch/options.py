@@ -25,7 +25,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Options:
-    """What `Communicator.allreduce` is given for every reduction of a group.
+    """Arguments of `Communicator.allreduce` for every reduction of a group.
 
     Passed as ``init_process_group("netsum", pg_options=Options(...))``; the same at all ranks.
     """
@@ -36,7 +36,7 @@ class Options:
     # (`host_agent.codecs.packed.bits_of_type`), and all of float32.
     bits: int | str = "auto"
     rounding: str = "nearest"  # To few bits.
-    seed: int = 0  # Of stochastic rounding.
+    seed: int = 0  # Seed of stochastic rounding.
     exact: bool = False  # Whether SUM and AVG of floats are correctly rounded; not with fewer bits.
 
     def __post_init__(self) -> None:
@@ -62,8 +62,8 @@ class Options:
     def of(self, array: Array, op: str, rounds_to: str, ranks: int) -> dict[str, Any]:
         """Return the arguments of `Communicator.allreduce`.
 
-        `array`: what is reduced. `rounds_to`: the type that the result is rounded to, where the array's is wider; else
-        empty. `ranks`: in the group. Raises UnsupportedTypeError: an exact sum of float8.
+        `array`: to reduce. `rounds_to`: the type that the result is rounded to if it is narrower than the array's; else
+        empty. `ranks`: number of ranks in the group. Raises UnsupportedTypeError: an exact sum of float8.
         """
         dtype, adds = array.dtype, op in ("sum", "mean")
         if self.exact and dtype.kind == "f" and adds:

@@ -23,7 +23,7 @@ Part = tuple[Callable[[], Future[Any]], Callable[[], None]]
 class Parts:
     """Plans the parts of one group's calls.
 
-    `slots`: what the parts begin on. `gloo`: the inner group, for what slots do not reduce. `rank`, `size`: of the group.
+    `slots`: the collectives on the switch. `gloo`: the inner group, for operations that slots lack. `rank`, `size`: of the group.
     """
 
     def __init__(self, slots: SlotGroup, gloo: Any, rank: int, size: int) -> None:

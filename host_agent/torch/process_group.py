@@ -1,9 +1,9 @@
-"""The process group: the c10d surface on top of the slots, and of an inner Gloo group for what they do not do.
+"""The process group: the c10d interface on top of the slots, and of an inner Gloo group for the other operations.
 
 On the slots: all-reduce, reduce, reduce-scatter, broadcast, all-gather and barrier, in all their forms. Through Gloo:
-what goes from one process to another (send, recv, all-to-all, gather, scatter), where a switch that adds and
-multicasts has nothing to give; PRODUCT and BXOR; sparse tensors. All ranks choose alike, by the call, its operation
-and the data type.
+transfers from one process to another (send, recv, all-to-all, gather, scatter), which gain nothing from a switch that
+adds and multicasts; PRODUCT and BXOR; sparse tensors. All ranks choose alike, by the call, its operation and the data
+type.
 """
 
 import contextlib
@@ -80,7 +80,7 @@ class NetsumProcessGroup(ThroughGloo):
         self._store = store
         self._address = seat.bind[0]
         gloo = self._new_gloo(store, "gloo/")
-        # Base methods, which C++ code calls for what is not overridden here, find their backend by it.
+        # C++ code calls the base class's methods for operations that are not overridden here; they look the backend up.
         for device in ("cpu", "cuda"):
             self._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, gloo)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
@@ -93,7 +93,7 @@ class NetsumProcessGroup(ThroughGloo):
 
     @property
     def store(self) -> dist.Store:
-        """Where its ranks met."""
+        """The store where the group's ranks met."""
         return self._store
 
     def get_group_store(self) -> dist.Store:
@@ -184,7 +184,7 @@ class NetsumProcessGroup(ThroughGloo):
         return self._work(label, tensors, parts, called, opts, through_gloo=through_gloo)
 
     def exact_mean(self, total: Accumulator, output: Tensor) -> Any:
-        """Write the mean of what all ranks' accumulators hold, rounded once, into a tensor."""
+        """Write the mean of all ranks' accumulators, rounded once, into a tensor."""
         mean = np.empty(total.shape, total.dtype)
         label = label_of("exact mean", "", output)
         exact: Exact = "bfloat16" if output.dtype == torch.bfloat16 else True
@@ -256,7 +256,7 @@ class NetsumProcessGroup(ThroughGloo):
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    # What goes from one to all
+    # From one rank to all ranks
 
     def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Overwrite tensors with the root's."""
@@ -315,7 +315,7 @@ class NetsumProcessGroup(ThroughGloo):
         return self._work("barrier", [], parts, ("barrier", [], []), opts, patience=given)
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Refuse: what the slots do keeps the timeout that the group was made with."""
+        """Refuse: collectives on the slots keep the timeout that the group was made with."""
         raise NotImplementedError(
             f"a netsum group keeps its timeout of {self._timeout}: make a new group with another"
         )
@@ -368,7 +368,7 @@ class NetsumProcessGroup(ThroughGloo):
         """Begin the parts of a call, once all are planned, and return its work.
 
         `parts`: planned as they are iterated. `called`: the operation, its inputs and its outputs of one rank. `opts`: say
-        whether the caller waits at once, and so progresses what it begins.
+        whether the caller waits at once, and so progresses the collective itself.
         """
         number = next(self._calls)
         call = f"{what}, call {number} of this group"
@@ -389,7 +389,7 @@ class NetsumProcessGroup(ThroughGloo):
                     finish_one()
 
             operation, given, taken = called
-            # Where every rank has a part of one side, the shapes are of that side together.
+            # If every rank has a part of one side, the recorded shapes are those of the whole side.
             scatters, gathers = (
                 self._size if operation == each else 1 for each in ("reduce_scatter", "all_gather")
             )
@@ -434,7 +434,7 @@ def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
     places = max(size, dist.get_world_size() if dist.is_initialized() else 0)
     group = options.group_id or "0"
     how = backend_options if isinstance(backend_options, Options) else Options.from_environment()
-    with _creation:  # The first group of a process may start what the next one shares.
+    with _creation:  # The first group of a process may start a service that the next group shares.
         incarnation = incarnation_of(not options.global_ranks_in_group, bool(adopted))
         store = dist.PrefixStore(f"netsum/{incarnation}/", options.store)
         seat = adopted.pop() if adopted and not options.global_ranks_in_group else None

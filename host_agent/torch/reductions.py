@@ -1,4 +1,4 @@
-"""What a reduction of a tensor becomes on the slots: an array, an operation, and how the result is finished."""
+"""Reductions of tensors as the slots take them: an array, an operation, and how the result is finished."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -46,9 +46,9 @@ _LANE_WIDE: Final = (torch.int32, torch.int64)
 class Reduction:
     """A reduction as the slots, or Gloo, do it."""
 
-    array: Array  # What is contributed.
+    array: Array  # The contribution.
     op: Op | ThroughGloo  # How it is combined.
-    out: Array  # Where the result goes; may be `array`.
+    out: Array  # Receives the result; may be `array`.
     finish: Callable[[], None]  # Brings the result into the tensor.
     rounds_to: str = ""  # The tensor's type, where the array's is wider than a float of the tensor.
 

@@ -24,7 +24,7 @@ adopted: list[Seat] = []
 
 
 def announce(store: dist.Store, seat: Seat) -> None:
-    """Write into a store what a process needs to be added to the job of the default group."""
+    """Write the address and name of the default group's job into a store, so that a process can be added to it."""
     _root(store).set(_KEY, json.dumps({"service": seat.controller, "job": seat.job}))
 
 

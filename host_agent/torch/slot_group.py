@@ -28,7 +28,7 @@ from host_agent.wire import Admission
 from netsum_common.states import next_state
 
 Array = npt.NDArray[Any]
-Collectives = Communicator | GlooReductions  # What does a group's collectives.
+Collectives = Communicator | GlooReductions  # Either runs a group's collectives.
 Begin = Callable[[Any], Future[Any]]  # Begins a collective, given the `Collectives`.
 
 GONE_S: Final = 2.0
@@ -49,7 +49,7 @@ class StartState(Enum):
 
 
 class StartEvent(Enum):
-    """What can happen to a group's start."""
+    """Events of a group's start."""
 
     BEGIN = "begin"  # A collective.
     START = "start"
@@ -72,10 +72,10 @@ START_TRANSITIONS: Final = {
 
 
 class SlotGroup(OfOneProcess):
-    """The collectives that the switch does for one process group.
+    """The collectives of one process group on the switch.
 
-    All methods return at once with a future; what they begin is done in the order of the calls. The arrays must be left
-    alone until then. The job takes slots of the switch with the first collective, or with `start`.
+    All methods return at once with a future; collectives run in the order of the calls. The caller must not touch the arrays
+    until then. The job takes slots of the switch with the first collective, or with `start`.
 
     `seat`: in the job, not started; closed with the group. `timeout_s`: a collective fails if none of its chunks completes
     for that long. `without_slots`: connects the ranks through Gloo; called at all of them, with the switch's refusal, if it
@@ -147,7 +147,7 @@ class SlotGroup(OfOneProcess):
         )
 
     def exact_mean(self, total: Accumulator, out: Array, exact: Exact, label: str) -> Future[Any]:
-        """Take the mean of what all ranks' accumulators hold; as `Communicator.allreduce` does."""
+        """Take the mean of all ranks' accumulators; as `Communicator.allreduce` does."""
         return self._begin(
             lambda doing: doing.allreduce_async(total, "mean", out=out, exact=exact, label=label)
         )
@@ -169,7 +169,7 @@ class SlotGroup(OfOneProcess):
         return self._begin(lambda doing: doing.barrier_async(label=label))
 
     def driven_by_caller(self) -> AbstractContextManager[None]:
-        """Let the caller's thread progress what it begins in a ``with`` block, where it calls `drive`."""
+        """Let the caller's thread progress the collectives of a ``with`` block, in which it calls `drive`."""
         doing = self._collectives
         return (
             doing.control.driven_by_caller() if isinstance(doing, Communicator) else contextlib.nullcontext()
@@ -181,7 +181,7 @@ class SlotGroup(OfOneProcess):
             self._collectives.control.drive(future)
 
     def close(self) -> None:
-        """Leave the job; what is under way fails."""
+        """Leave the job; collectives under way fail."""
         self._failures.note_destroyed()
         with self._lock:
             collectives = self._collectives
@@ -194,7 +194,7 @@ class SlotGroup(OfOneProcess):
             collectives.close()
 
     def forget(self) -> None:
-        """Fail, in a forked child, whatever is begun."""
+        """Fail every collective that a forked child begins."""
         self._lock = threading.RLock()
         self._collectives, self._start_error = None, JoinError(INHERITED)
         self._state, self._waiting = StartState.FAILED, []

@@ -16,7 +16,7 @@ _DTYPES: Final = (torch.float32, torch.float64, torch.float16, torch.int32, torc
 
 
 def sparse_on_slots(tensor: Tensor, kind: str) -> bool:
-    """Whether the slots can reduce a sparse tensor; by what all ranks have alike."""
+    """Whether the slots can reduce a sparse tensor; decided by properties that are alike at all ranks."""
     return (
         tensor.layout is torch.sparse_coo
         and kind == "SUM"

@@ -22,7 +22,9 @@ class Staged(NamedTuple):
 
     # On the CPU, contiguous, with the values that its memory holds; the one that was staged, if that is such a tensor.
     tensor: Tensor
-    bring_back: Callable[[], None]  # Puts what was written to it where it belongs; returns when it is there.
+    bring_back: Callable[
+        [], None
+    ]  # Copies the written values to the caller's tensor, and returns afterwards.
 
 
 def staged(tensor: Tensor, *, read: bool, write: bool, apart_from: Sequence[Tensor] = ()) -> Staged:
@@ -63,7 +65,7 @@ def _share_memory(one: Tensor, other: Tensor) -> bool:
 
 
 def host_memory(shape: Sequence[int], like: Tensor) -> Tensor:
-    """Return a new tensor of the CPU, in pinned memory if what it is copied to or from is a CUDA tensor."""
+    """Return a new tensor of the CPU, in pinned memory if its counterpart is a CUDA tensor."""
     # The device is said because a program may have chosen another default.
     return torch.empty(shape, dtype=like.dtype, device="cpu", pin_memory=like.device.type == "cuda")
 

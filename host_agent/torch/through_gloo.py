@@ -1,4 +1,4 @@
-"""The calls of a process group that go through an inner Gloo group: what one process sends to another."""
+"""The calls of a process group that go through an inner Gloo group: transfers from one process to another."""
 
 import contextlib
 import itertools
@@ -93,7 +93,7 @@ class ThroughGloo(dist.ProcessGroup):
     ) -> Any:
         """Begin a collective of bytes, and return its work."""
         given, taken = tensors_in(inputs), tensors_in(outputs)
-        # What all ranks have alike.
+        # The arguments that are alike at all ranks.
         named = taken if operation == "scatter" else given
         root = getattr(options[0], "rootRank", None) if options else None
         where = (
@@ -146,7 +146,7 @@ class AllDone(dist._Work):
         return all(work.is_completed() for work in self._works)
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Return a future of what the first work returns, done when all are."""
+        """Return a future of the first work's value, done when all works are."""
         futures = torch.futures.collect_all([work.get_future() for work in self._works])
         return futures.then(lambda done: done.value()[0].value())
 
@@ -155,7 +155,7 @@ class AllDone(dist._Work):
 
 
 class _Message(AllDone):
-    """A message under way, which Gloo ends in `wait`; what was received is brought where it belongs there."""
+    """A message under way, which Gloo ends in `wait`; `wait` also copies a received message into the caller's tensor."""
 
     def __init__(
         self,

@@ -13,9 +13,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def untraced(function: _Function) -> _Function:
-    """Exclude a function, and what it calls, from Dynamo's tracing.
+    """Exclude a function and its callees from Dynamo's tracing.
 
-    As `torch.compiler.disable` does. That loads Dynamo, which takes seconds, so it is applied once a program has
+    As `torch.compiler.disable` does, which would load Dynamo and take seconds: the exclusion is applied once a program has
     loaded Dynamo by itself.
     """
     excluded: Callable[..., Any] | None = None
@@ -35,7 +35,7 @@ def untraced(function: _Function) -> _Function:
 
 
 def untraced_methods(cls: _Class) -> _Class:
-    """Exclude the public methods of a class, and so what they call, from Dynamo's tracing."""
+    """Exclude the public methods of a class, and so their callees, from Dynamo's tracing."""
     for name, member in list(vars(cls).items()):
         if inspect.isfunction(member) and not member.__name__.startswith("_"):
             setattr(cls, name, untraced(member))

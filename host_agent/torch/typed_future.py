@@ -1,8 +1,8 @@
 """Futures of a list of tensors, for callers in C++.
 
-A future made in Python holds a Python object, whatever its value. DDP's reducer accepts that: it calls Python to find the
-tensors, where an interruption by Ctrl-C becomes a RuntimeError. DDP's built-in communication hooks do not accept it. TorchScript
-can make a future of type ``List[Tensor]``: its interpreter suspends a function that waits, so no thread is held meanwhile.
+A future made in Python holds a Python object, whatever its value. DDP's reducer accepts such a future: it calls Python to find
+the tensors, and Ctrl-C during that call becomes a RuntimeError. DDP's built-in communication hooks do not accept it.
+TorchScript can make a future of type ``List[Tensor]``: its interpreter suspends a function that waits, so no thread is held.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""What a collective returns: a `Work` that completes in the background."""
+"""The `Work` that a collective returns; it completes in the background."""
 
 import math
 import threading
@@ -29,12 +29,12 @@ def tensors_in(outputs: Sequence[Any]) -> list[Tensor]:
 class NetsumWork(dist._Work):
     """Handle of collectives under way.
 
-    `outputs`: what the collective writes; the value of its future. `parts`: what must be done first. Collectives end in the
-    order they began in, or all fail together. `finish`: what is then left to do, such as rounding into the tensors. Runs
-    once, in the thread that progresses collectives: the caller's, if it waits at once. `explain`: given `what` and the error
-    that occurred, returns the one that `wait` raises. `patience`: how long `wait` waits that is given no time of its own; 0
-    or less for as long as the group's own timeout allows. `ended`: called once with the error of `wait`, or None, before
-    waiters go on. `refused`: called now and then by waiters; returns the error of a work that another rank does not take part in.
+    `outputs`: the tensors that the collective writes; the value of its future. `parts`: futures that must be done first.
+    Collectives end in the order they began in, or all fail together. `finish`: runs once after the parts, for example to round
+    into the tensors, in the thread that progresses collectives: the caller's, if it waits at once. `explain`: takes `what` and
+    an error, returns the error that `wait` raises. `patience`: timeout of a `wait` without one; 0 or less: the group's timeout.
+    `ended`: called once with the error of `wait`, or None, before waiters resume. `refused`: polled by waiters; returns the error
+    of a work in which another rank does not take part.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class NetsumWork(dist._Work):
     def _complete(self, error: BaseException | None) -> None:
         with self._lock:
             if self._over:
-                return  # It was refused before.
+                return  # The work was refused before.
             self._over = True
         self._error = None if error is None else self._explain(self._what, error)
         self._ended(self._error)

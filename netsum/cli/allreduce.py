@@ -255,7 +255,7 @@ def _all_ranks(
 
 
 def _waiting(what: str, quiet: bool) -> "AbstractContextManager[object]":
-    """Print on a terminal what is being waited for."""
+    """Print the current step on a terminal."""
     from contextlib import nullcontext
 
     from netsum.terminal import console

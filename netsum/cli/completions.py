@@ -1,4 +1,4 @@
-"""What the shell offers for an argument: topologies, testbeds and their nodes, jobs and switches of the controller."""
+"""Completions of arguments in the shell: topologies, testbeds and their nodes, jobs and switches of the controller."""
 
 import contextlib
 import os

@@ -26,13 +26,13 @@ def list_compressors(
     workers: Annotated[int, typer.Option(min=1, max=32, help="Workers of the group.")] = 4,
     as_json: AsJson = False,
 ) -> None:
-    """List compressors: class, route, bias, bound, and how much less a worker receives.
+    """List compressors: class, route, bias, bound, and how many times less data a worker receives.
 
     The route follows from whether payloads can be added: `slots` as integers by the switch, `sum` as floats by an all-reduce,
     `gather` not at all. Bounds are of all workers' errors relative to their tensors: omega (variance, unbiased ones) or delta
-    (contraction); a training's step size divides by 1 + omega, or multiplies by delta. The ratio is of a tensor to what each
-    of this many workers receives: a sum once, gathered payloads from every worker. It is measured on normally distributed
-    values, agreements included.
+    (contraction); a training's step size divides by 1 + omega, or multiplies by delta. The ratio is a tensor's size to the
+    data that each of this many workers receives: a sum once, gathered payloads from every worker. It is measured on normally
+    distributed values, agreements included.
     """
     from host_agent.compression.survey import survey
     from netsum.terminal import Rows, print_json
@@ -57,7 +57,7 @@ def list_compressors(
 
 @compression_app.command("memories", epilog=epilog(("netsum compression memories", "what there is")))
 def list_memories(as_json: AsJson = False) -> None:
-    """List memories: what is done with what compression lost."""
+    """List memories: how each feeds the error of compression back."""
     from host_agent.compression import MEMORIES
     from netsum.terminal import Rows, print_json
 

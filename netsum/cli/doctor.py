@@ -27,11 +27,12 @@ def doctor(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document, for scripts.")] = False,
 ) -> None:
-    """Look at this machine for what netsum uses, and say what to do about what is missing.
+    """Check this machine for everything that netsum uses, and say how to install missing parts.
 
     Looks at Python packages, the compiled P4 programs, sockets and their limits, privileges, network namespaces, queueing
-    disciplines, p4c, BMv2, Mininet, tshark. Takes about a second and changes nothing. What is missing is marked `--`, with what
-    it is needed for and what to do; what every run needs is marked `!!`; what could not be tried is marked `??`.
+    disciplines, p4c, BMv2, Mininet, tshark. Takes about a second and changes nothing. Missing
+    parts are marked `--`, with their use and how to install them; parts that every run needs are marked `!!`; parts that could
+    not be tried are marked `??`.
     """
     from netsum.doctor import examine
     from netsum.terminal import print_json

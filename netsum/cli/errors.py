@@ -46,7 +46,7 @@ class CommandGroup(Group):
 
 @contextmanager
 def reported_errors() -> Iterator[None]:
-    """Exit with one sentence and a status, if the block raises what is foreseeable; anything else is a defect: a traceback."""
+    """Exit with one sentence and a status if the block raises a foreseen error; any other error is a defect: a traceback."""
     try:
         yield
     except ModuleNotFoundError as missing:
@@ -60,7 +60,7 @@ def reported_errors() -> Iterator[None]:
         # The reader of our output has gone, as `head` does; the interpreter must not flush to it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAULT)
-    except KeyboardInterrupt as interruption:  # Its arguments say what was kept.
+    except KeyboardInterrupt as interruption:  # The interruption's arguments say what was kept.
         fail(": ".join(["interrupted", *map(str, interruption.args)]), INTERRUPTED)
     except Exception as fault:
         if hasattr(fault, "format_message") and hasattr(
@@ -82,7 +82,7 @@ def fail(message: str, status: int = FAULT) -> NoReturn:
 
 
 def _wrong_arguments() -> tuple[type[Exception], ...]:
-    """Return what is raised for a wrong argument, before anything was done."""
+    """Return the error of a wrong argument, raised before any work."""
     from controller.errors import ConfigError
     from host_agent.errors import ArgumentError
     from netsum_common.channel import ChannelError
@@ -103,7 +103,7 @@ def _report_usage(fault: Any) -> NoReturn:
 
 
 def _usage_sentence(fault: Any, context: Any) -> str:
-    """Return what was expected and what was found."""
+    """Return a sentence with the expected and the found value."""
     message = str(fault.message or "").rstrip(".")
     kind = type(fault).__name__
     if kind in ("NoSuchOption", "NoSuchOptionError"):

@@ -206,7 +206,7 @@ def show(
     name: JobName,
     as_json: AsJson = False,
 ) -> None:
-    """Show a job: its state, its workers, and what the switch counted for it."""
+    """Show a job: its state, its workers, and the switch's counters for it."""
     view = client.job(name)
     _print_job(view, as_json)
 
@@ -277,11 +277,11 @@ def watch(
     views: Annotated[int, typer.Option(min=0, help="End after this many views; 0: when the job ends.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document a line, for scripts.")] = False,
 ) -> None:
-    """Watch a job live: what each worker contributes, what is stale and retransmitted, rates, and who is missing in a stuck slot.
+    """Watch a job live: each worker's contributions, stale and retransmitted packets, rates, and who is missing in a stuck slot.
 
-    Admitted are the packets that the switch took from each worker; chunks and retransmissions are what each worker reports; the
-    last line is what the switch counted for the job. A slot is stuck when its oldest contribution waits for others; those that
-    the switch has nothing of are named.
+    "Admitted" counts the packets that the switch took from each worker; chunks and retransmissions are reported by the workers;
+    the last line has the switch's counters for the job. A slot is stuck when its oldest contribution waits for other workers; the
+    workers whose contributions are missing are named.
     """
     from netsum.cli.watching import watch_job
 

@@ -10,8 +10,8 @@ from netsum.command_errors import UsageError
 from netsum_common.logs import VARIABLE
 from netsum_common.names import check_name
 
-SwitchKind = Literal["embedded", "xdp", "bmv2"]  # Which switch runs the P4 program.
-# Which switch runs the P4 program of `netsum run`, on loopback or in Mininet.
+SwitchKind = Literal["embedded", "xdp", "bmv2"]  # The engine that runs the P4 program.
+# The engine that runs the P4 program of `netsum run`, on loopback or in Mininet.
 DemoSwitch = Literal["embedded", "bmv2"]
 Engine = Literal["embedded", "xdp"]  # Who runs the program of a switch on this host.
 Lanes = Literal["64", "256"]  # Values a packet carries; a compiled program each.
@@ -22,7 +22,7 @@ Rounding = Literal["nearest", "stochastic"]  # How elements are rounded to few b
 LogFormat = Literal["text", "json"]  # How a service writes its log.
 Overlap = Literal["full", "random", "none"]  # Whether the blocks that are not zero are the same at all ranks.
 Share = Literal["fixed", "fair", "weighted", "demand"]  # By what jobs share the slots of a switch.
-IfFull = Literal["refuse", "queue", "take-less"]  # What to do with a job whose slots are not free.
+IfFull = Literal["refuse", "queue", "take-less"]  # The treatment of a job whose slots are not free.
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document, for scripts.")]
 
@@ -77,7 +77,7 @@ def _check_slots(slots: str | None) -> str | None:
 
 
 def check_new_name(param: typer.CallbackParam, name: str | None) -> str | None:
-    """Refuse an invalid name of what is new, such as a job, while the arguments are read."""
+    """Refuse an invalid name of a new job, switch or testbed while the arguments are read."""
     try:
         return name if name is None else check_name(name)
     except ValueError as expected:

@@ -19,7 +19,7 @@ from netsum.command_errors import UsageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_LARGEST = {int: (1 << 63) - 1, float: 10**15}  # Of an option that declares no limit.
+_LARGEST = {int: (1 << 63) - 1, float: 10**15}  # The limit of options that declare none.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the ports of a switch counted: what its controller sees, and more where the switch is on this machine."""
+"""Counters of a switch's ports: the controller's view, and more where the switch is on this machine."""
 
 import contextlib
 import json
@@ -57,13 +57,13 @@ def ports_of(view: "SwitchView") -> list[dict[str, Any]]:
     Parameters
     ----------
     view
-        What its controller says of it, or `switch_of_testbed`.
+        The switch as its controller describes it, or `switch_of_testbed`.
 
     Returns
     -------
     list of dict
-        Each with `number`, `name`, `peer`, `up` (None: not known), what of `COUNTS` is known, and `counts`: all that the embedded
-        engine counted, by its own names; empty elsewhere.
+        Each with `number`, `name`, `peer`, `up` (None: not known), the known ones of `COUNTS`, and `counts`: all counters of the
+        embedded engine by its own names; empty elsewhere.
     """
     own = _embedded(view.address)
     kernel = {} if own else _interfaces(view.address)

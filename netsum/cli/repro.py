@@ -26,7 +26,7 @@ EPILOG = epilog(
 
 
 class Sums(StrEnum):
-    """Which sums the training uses."""
+    """Kinds of sums that a training uses."""
 
     exact = "exact"
     plain = "plain"
@@ -34,7 +34,7 @@ class Sums(StrEnum):
 
 
 class Change(StrEnum):
-    """What is changed between runs."""
+    """Conditions that change between runs."""
 
     buckets = "buckets"
     order = "order"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from netsum.shell import Target
 
 CONTROLLER_VARIABLE = "NETSUM_CONTROLLER"
-DEFAULT_P4RUNTIME = "127.0.0.1:9559"  # Where `netsum switch serve` listens by default.
+DEFAULT_P4RUNTIME = "127.0.0.1:9559"  # The default address of `netsum switch serve`.
 
 
 EPILOG = epilog(

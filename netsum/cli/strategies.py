@@ -1,4 +1,4 @@
-"""`netsum strategies`: how workers of a training can share what they learn."""
+"""`netsum strategies`: ways in which the workers of a training exchange gradients or parameters."""
 
 from pathlib import Path
 from typing import Annotated
@@ -97,7 +97,7 @@ def bench(
 ) -> None:
     """Train the same task under every strategy: accuracy, bytes, and time on links of many kinds; needs PyTorch.
 
-    All workers run in this process, in virtual time. What each computes, sends and waits for is recorded; its time on other
+    All workers run in this process, in virtual time. Each worker's computing, sending and waiting is recorded; the time on other
     links is computed afterwards, with the simulator's times for collectives. Prints a table, and which strategy reaches the
     target first by rate, round trip and number of workers; draws a plot.
     """

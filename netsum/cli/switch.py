@@ -316,7 +316,7 @@ def show(
     name: SwitchName = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show a switch: its program, its slots and jobs, and what its controller found wrong and repaired."""
+    """Show a switch: its program, its slots and jobs, and the entries that its controller found wrong and repaired."""
     import datetime
 
     from controller.service.client import as_dict
@@ -364,7 +364,7 @@ def ports(
     tls_key: TlsKeyOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the ports of a switch: what is at the other end, packets, bytes, drops; also of a testbed without a controller.
+    """Show the ports of a switch: peer, packets, bytes, drops; also of a testbed without a controller.
 
     Packets and bytes are known where the switch runs on this machine, from the embedded engine or the interfaces' counters.
     """
@@ -414,7 +414,7 @@ def counters(
     name: SwitchName = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show what the P4 program counted: packets by outcome, for each job; unadmitted packets name no job that is running."""
+    """Show the P4 program's counters: packets by outcome, for each job; unadmitted packets name no running job."""
     from netsum.terminal import Rows, print_json, visible
 
     switch = client.switch(name)

@@ -39,7 +39,7 @@ def down(
     everything: Annotated[bool, typer.Option("--all", help="All testbeds of this machine.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take a testbed down, also what a crashed one left; processes that run on its hosts are ended."""
+    """Take a testbed down, also the remains of a crashed one; processes that run on its hosts are ended."""
     from netsum.terminal import echo, print_json
     from topologies.keeper import take_down
     from topologies.run_folder import find_testbed, running_testbeds
@@ -111,7 +111,7 @@ def status(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which testbeds there are, what each consists of, and whether it runs."""
+    """List the testbeds, with the parts of each and whether it runs."""
     from netsum.terminal import echo, print_json
     from topologies.run_folder import find_testbed, running_testbeds
 
@@ -187,7 +187,7 @@ def link(
 ) -> None:
     """Pull a cable out, plug it in again, or change rate, loss, latency and queue of a link while it carries packets.
 
-    What is changed holds for both directions. Packets that wait in the link's queue at that moment are lost.
+    Changes apply to both directions. Packets that wait in the link's queue at that moment are lost.
     """
     from netsum.cli.testbed_links import change, read_changes
     from netsum.terminal import echo

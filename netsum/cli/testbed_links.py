@@ -28,7 +28,7 @@ CHANGES: Final[Mapping[str, tuple[str, Callable[[str], int | None]]]] = {
     "latency": ("latency_ns", parse_latency_ns),
     "queue": ("queue_pkts", _queue),
 }
-"""What of a link can be changed, by the word for it: the field of `testbed.json`, and what reads its value."""
+"""The properties of a link that can change, by keyword: the field of `testbed.json`, and the reader of its value."""
 assert {field for field, _ in CHANGES.values()} == LINK_FIELDS
 
 
@@ -40,7 +40,7 @@ def read_changes(words: Mapping[str, str], prefix: str = "") -> dict[str, int | 
     words
         Values by the keys of `CHANGES`.
     prefix
-        What stands before a key where the user wrote it, such as ``--``.
+        The prefix of a key as the user wrote it, such as ``--``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What `netsum testbed up` is to bring up: the topology, the controller's command line, programs of the user's own."""
+"""The plan of `netsum testbed up`: the topology, the controller's command line, the user's own programs."""
 
 import contextlib
 import socket
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_topology(name: str, rate: str | None, loss: str | None, queue: int | None) -> "Topology":
-    """Return a topology by its name or file, with what the command line says of all links."""
+    """Return a topology by its name or file, with the command line's options for all links."""
     from netsum.option_values import loss_of, rate_of
     from topologies.topology_file import load_topology
 

@@ -45,7 +45,7 @@ class TestbedShell(cmd.Cmd):
         Where lines come from; None: a prompt on the terminal.
     """
 
-    __test__ = False  # Not a test class, whatever pytest makes of the name.
+    __test__ = False  # The name begins with Test, but pytest must not collect the class.
 
     def __init__(self, testbed: RunningTestbed, script: IO[str] | None = None) -> None:
         super().__init__(stdin=script)

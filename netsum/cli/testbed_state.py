@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def condition(testbed: "RunningTestbed") -> str:
-    """Return the condition of a testbed: "up", or what is not as it should be."""
+    """Return the condition of a testbed: "up", or a description of the fault."""
     if testbed.abandoned:
         return f"crashed: `netsum testbed down --testbed {testbed.name}` clears it away"
     if testbed.folder_deleted:
@@ -81,7 +81,7 @@ def node_environment(testbed: "RunningTestbed") -> dict[str, str]:
         **os.environ,
         MARK: testbed.run_id,
         "NETSUM_TESTBED": testbed.name,
-        # So that `netsum` is this one, whatever the shell's is.
+        # The shell must find this installation's `netsum` first.
         "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]),
     }
     if testbed.state["controller"] is not None:
@@ -90,7 +90,7 @@ def node_environment(testbed: "RunningTestbed") -> dict[str, str]:
 
 
 def show(testbed: "RunningTestbed", condition: str) -> None:
-    """Print what a testbed consists of, and its `condition`."""
+    """Print the parts of a testbed, and its `condition`."""
     from topologies.links import link_states
     from topologies.units import rate_text
 

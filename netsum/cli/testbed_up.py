@@ -14,7 +14,7 @@ from netsum.command_errors import CommandError, UsageError
 
 IP_HEADERS_BYTES = 28  # IPv4 and UDP.
 
-RUNS = Path("runs")  # Where the folders of runs go, as seen from the working directory.
+RUNS = Path("runs")  # The parent of the runs' folders, relative to the working directory.
 
 EPILOG = epilog(
     (

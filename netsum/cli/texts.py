@@ -1,4 +1,4 @@
-"""What the helps of all commands share: examples and exit statuses, in one shape."""
+"""Common parts of all commands' help: examples and exit statuses."""
 
 OK, FAULT, USAGE, INTERRUPTED = 0, 1, 2, 130  # Exit statuses; the same for every command.
 
@@ -16,8 +16,8 @@ def epilog(*examples: tuple[str, str], **particular: str) -> str:
     Parameters
     ----------
     particular
-        What an exit status means for this command, by its name in lower case: `ok`, `fault`, `interrupted`; empty if the command
-        never ends with it.
+        The meaning of an exit status for this command, by its name in lower case: `ok`, `fault`, `interrupted`; empty if the
+        command never ends with it.
     """
     shown = "\n".join(f"    # {what}\n    {line}" for line, what in examples)
     numbers = {"ok": OK, "fault": FAULT, "interrupted": INTERRUPTED}

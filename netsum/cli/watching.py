@@ -23,7 +23,7 @@ COUNTERS = (
     "mismatches",
     "not_admitted",
 )
-"""What of the switch's counters is shown; the others when they are not 0."""
+"""The switch's counters that are always shown; the others are shown when they are not 0."""
 
 
 EVENTS_SHOWN = 5
@@ -70,7 +70,7 @@ def event_cells(event: EventView) -> tuple[str, ...]:
 
 
 def picture(view: JobView, events: Sequence[EventView] = ()) -> "Group":
-    """Return what is shown of a job: how it stands, and the last of its events."""
+    """Return the display of a job: its state and its last events."""
     from rich.console import Group
     from rich.text import Text
 
@@ -171,7 +171,7 @@ def _workers(view: JobView) -> "RenderableType":
         key=3,
     )
     for worker in view.workers:
-        # What the switch took from the worker, if its program counts that; the rest is the worker's report.
+        # Packets that the switch took from the worker, if its program counts them; the rest is the worker's report.
         admitted = f"{worker.admitted:,}" if worker.HasField("admitted") else ""
         row = [str(worker.rank), state_word(worker), worker.host, admitted, *[""] * 7]
         if worker.HasField("report"):

@@ -25,11 +25,11 @@ def wireshark(
         Path | None, typer.Option(help="Where to install it. Default: your own folder for Lua plugins.")
     ] = None,
 ) -> None:
-    """Print where the dissector for Wireshark and tshark is, or install it.
+    """Print the path of the dissector for Wireshark and tshark, or install it.
 
     The dissector shows every field of the protocol by name (filter fields `netsum.*`), the lanes as int32, which answer belongs
-    to which request, retransmissions, which workers a STATUS misses, and marks what is malformed. Without `--install` the path
-    of the file is printed, and nothing else.
+    to which request, retransmissions, which workers a STATUS misses, and marks malformed packets. Without `--install` the command
+    prints the path of the file, and nothing else.
     """
     from netsum.packets.wireshark import PLUGIN, plugin_folder
     from netsum.packets.wireshark import install as put
