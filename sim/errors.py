@@ -1,11 +1,11 @@
-"""What every foreseeable fault of a simulation is."""
+"""Base class of all foreseen faults of a simulation."""
 
 from netsum_common.errors import NetsumError
 
 
 class SimulationError(NetsumError):
-    """A simulation cannot do what was asked; the message is a sentence that says what to do."""
+    """A simulation cannot carry out a request; the message is a sentence that says what to do."""
 
 
 class SettingError(SimulationError):
-    """What a simulation is given is wrong; the message names the place and says what was expected there."""
+    """An input of a simulation is wrong; the message names the place and the expected value."""

@@ -1,10 +1,10 @@
 """The layers of well-known networks: their parameters, and multiplications a sample needs in the forward pass.
 
-As torchvision and the papers have them; totals are compared with the published ones by a test. A fourth number is the share of a
-gradient's blocks of 256 elements that are not zero, where it is less than 1.
+As in torchvision and the papers; a test compares totals with the published ones. A fourth number is the share of a gradient's
+blocks of 256 elements that are not zero, if less than 1.
 
 Three models are those of OmniReduce's evaluation, as its authors' repository trains them (sands-lab/omnireduce-experiments,
-commit a2bdc80), with their batches; `_SAMPLES` is what the others' work is counted for.
+commit a2bdc80), with their batches; `_SAMPLES` is the batch for which the other models' work is counted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ from typing import Final
 Layer = (
     tuple[str, int, int] | tuple[str, int, int, float]
 )  # Name, parameters, multiplications a sample, density.
-Kernel = int | tuple[int, int]  # Its side, or height and width.
+Kernel = int | tuple[int, int]  # Side, or height and width.
 
 _CLASSES: Final = 1000
 _SAMPLES: Final = 32

@@ -1,4 +1,4 @@
-"""The controller of an experiment: when it writes what, and what a job does while it is away."""
+"""The controller of an experiment: the times of its writes, and the behaviour of jobs while it is away."""
 
 from collections.abc import Callable
 from typing import Any

@@ -11,7 +11,7 @@ from sim.experiments.settings import Settings, Transport
 from sim.peers.table import SERVED
 
 Rule = tuple[Callable[[Settings, Any], object], str]
-"""Whether a setting has an effect, given all settings and its table, and a text of what it needs."""
+"""Whether a setting has an effect, given all settings and its table, and a text of its requirement."""
 
 
 def _kinds(*kinds: str) -> Rule:

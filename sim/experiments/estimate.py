@@ -1,7 +1,7 @@
-"""What a run will take: packets on links, how many of them fast-forward leaves out, processor time and memory.
+"""Estimates of a run: packets on links, packets that fast-forward leaves out, processor time and memory.
 
 The constants were measured on an Intel Xeon of 2 cores, Linux 6.18, 2026-11-25, with networks from 3 to 4,229 nodes. Packets and
-memory are right within a factor of two, as a test says; time is as good as the machine is like that one.
+memory are right within a factor of two, which a test checks; the time holds for a machine like that one.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from sim.network.shapes import Shape
 from sim.peers.table import COLOCATED, PIECES, SERVED, server_count
 
 _START_BYTES: Final = 195_000_000  # Python, Numba, and the program's machine code.
-_NODE_BYTES: Final = 59_000  # Of a host or switch, with a worker or a switch's tables.
+_NODE_BYTES: Final = 59_000  # Memory of a host or switch, with a worker or a switch's tables.
 _VALUE_BYTES: Final = 2.7  # For each byte of an array: contributions, windows of one array, and their sum.
 _FRAME_BYTES: Final = 1100, 7.5  # For each packet that may be under way, and more for each lane.
-_MESSAGE_BYTES: Final = 430  # Of a peer's message.
+_MESSAGE_BYTES: Final = 430  # Memory of a peer's message.
 _FLOW_BYTES: Final = 31_000  # From a peer's host to another one.
 _START_S: Final = 2.5
 _NODE_S: Final = 0.001
@@ -32,11 +32,11 @@ _FIRST_CHUNKS: Final = 300, 8
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run, or several one after the other, will take; `packets` pass links, `run` of them are simulated."""
+    """The estimate of one run, or of several in sequence; `packets` pass links, `run` of them are simulated."""
 
     packets: float = 0
     run: float = 0
-    seconds: float = 0  # Of one processor.
+    seconds: float = 0  # Seconds of one processor.
     memory_bytes: float = 0
 
     def __add__(self, other: "Estimate") -> "Estimate":
@@ -57,7 +57,7 @@ class Estimate:
 
 
 def estimate(settings: Settings) -> Estimate:
-    """Return what a run of a point will take.
+    """Return the estimate of a point's run.
 
     Raises SettingError: the settings do not fit together.
     """

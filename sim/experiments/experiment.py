@@ -33,7 +33,7 @@ FILES: Final = Path(__file__).with_name("files")  # The experiments that come wi
 _TEXTS: Final = ("name", "question", "about", "x", "y", "lines")
 MOST_POINTS: Final = 100_000
 HEADERS_BYTES: Final = ETHERNET_HEADER_BYTES + 20 + 8 + HEADER_BYTES
-"""Of a packet with lanes: Ethernet, IPv4, UDP and the slot protocol."""
+"""Headers of a packet with lanes: Ethernet, IPv4, UDP and the slot protocol, in bytes."""
 
 
 _HINTS: Final = get_type_hints(Settings)
@@ -76,7 +76,7 @@ class Experiment:
     name: str
     question: str
     about: str
-    # x, y, lines: what its plot shows: columns of the results.
+    # x, y, lines: the columns of the results that the plot shows.
     x: str
     y: str
     lines: str

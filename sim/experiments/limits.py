@@ -1,4 +1,4 @@
-"""Why a job was not faster: what each of the things that can limit it amounts to, from what was counted."""
+"""Reasons why a job was not faster: the share of each possible limit, from counters."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +15,10 @@ _BUSY = 0.9  # From this share of the time on, something that is busy is what li
 
 @dataclass(frozen=True)
 class Limit:
-    """What limits a job."""
+    """A limit of a job."""
 
     what: str  # "link", "host", "switch", "loss recovery", "straggler", "slots", "steps" or "computing".
-    share: float  # Of the time; what it means is in `text`.
+    share: float  # Share of the time; `text` explains it.
     text: str  # A sentence with the numbers that it follows from.
 
 
@@ -61,7 +61,7 @@ def limits_of(
 
 
 def _weight(limit: Limit) -> float:
-    """Return how much a limit explains: what is busy nearly all the time limits, slots and steps limit otherwise."""
+    """Return the weight of a limit: a resource that is busy nearly all the time limits first, slots and steps otherwise."""
     if limit.what in ("link", "host", "switch") and limit.share >= _BUSY:
         return 10 + limit.share
     if limit.what in ("slots", "steps"):

@@ -11,7 +11,7 @@ from sim.errors import SettingError
 from sim.experiments.architectures import ARCHITECTURES
 
 MULTIPLICATIONS_PER_S: Final = 4.4e12
-"""Of the accelerator that shipped models are timed for: ResNet-50 then trains at 360 samples/s, as on a V100 with float32."""
+"""Rate of the accelerator that shipped models are timed for: ResNet-50 trains at 360 samples/s, as on a V100 with float32."""
 SAMPLES: Final = 32  # A worker's batch in shipped models; three count the work of their own.
 FIRST_BUCKET_BYTES: Final = 1 << 20
 """DDP's first bucket is small, so that reducing can begin early (torch's `_DEFAULT_FIRST_BUCKET_BYTES`)."""

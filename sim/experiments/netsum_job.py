@@ -1,7 +1,7 @@
 """A job of netsum in a scenario: real workers on real arrays, whose sums are checked.
 
 The workers share an array for the results of each all-reduce: every block is compared when a worker has written it, and then
-erased (`sim.network.engine.outputs`). What they contribute are windows of one array. So a thousand workers need little more
+erased (`sim.network.engine.outputs`). Contributions are windows of one array. A thousand workers so need little more
 memory than one, apart from their state.
 """
 
@@ -35,7 +35,7 @@ _AT_ONCE = 16
 
 
 class WrongSumError(SimulationError):
-    """A sum is not what it must be, bit for bit."""
+    """A sum differs from the expected one in some bit."""
 
 
 class NetsumJob:
@@ -55,7 +55,7 @@ class NetsumJob:
     ) -> None:
         job = job or point.settings.job[number]
         self.settings = job
-        self.groups = [self]  # What of it goes through a switch.
+        self.groups = [self]  # The parts of the job that use a switch.
         self._point, self._number, self._work = point, number, work
         self._network = scenario.network
         self._check = point.settings.run.check
@@ -75,7 +75,7 @@ class NetsumJob:
         self._unchecked: dict[int, npt.NDArray[Any]] = {}
         self._outputs: dict[tuple[int, int], Output] = {}
         self._to_check: dict[tuple[int, int], int] = {}
-        self._at_root: dict[tuple[int, int], npt.NDArray[Any]] = {}  # What the root of a broadcast has.
+        self._at_root: dict[tuple[int, int], npt.NDArray[Any]] = {}  # The root's array of each broadcast.
         self._zero: dict[tuple[int, int], npt.NDArray[np.bool_] | None] = {}
         self._next = [0] * job.workers
         self._submitted = [0] * job.workers
@@ -89,7 +89,7 @@ class NetsumJob:
             self.admitted = scenario.controller.create_job(job.name, self._placed, job.slots, job.quorum)
         except JobRefusedError as refusal:
             raise SettingError(f"job {job.name}: {refusal}") from None
-        self.retired: list[Worker] = []  # Those of epochs that have ended.
+        self.retired: list[Worker] = []  # Workers of epochs that have ended.
         self.workers = self._add_workers()
         for worker in range(job.workers):
             self._network.pending.add((job.name, worker))
@@ -148,7 +148,7 @@ class NetsumJob:
             output.forget()
         first = min((each for each in self._next if each >= 0), default=0)
         for worker, each in enumerate(self._next):
-            if each < 0:  # It was killed, or has failed.
+            if each < 0:  # The worker was killed, or has failed.
                 self.workers[worker].alive = False
                 continue
             if self.iteration_ns[-1, worker] >= 0 and first < each:
@@ -188,12 +188,12 @@ class NetsumJob:
     ) -> Collective[Any]:
         values, out = self._values(iteration, bucket), self._output(iteration, bucket)
         kind, root = self._work.buckets[bucket].kind, self._work.buckets[bucket].root
-        if kind == "all-gather":  # Of one array, so no worker needs one of its own.
+        if kind == "all-gather":  # All workers contribute windows of one array.
             source, target = values[0].view(np.uint32), out.view(np.uint32)
             only = gather_pass(admission, fingerprint(sequence=sequence), source, target)
             return Collective(f"all-gather number {sequence}", out.size, iter((only,)), lambda counted: out)
         if kind == "broadcast":
-            if admission.rank == root:  # It may receive headers alone, and has an array of its own.
+            if admission.rank == root:  # The root may receive headers alone, and has an array of its own.
                 out = np.zeros_like(out)
                 self._at_root[iteration, bucket] = out
             return BroadcastRequest(values[root], root, out).plan(admission, sequence)

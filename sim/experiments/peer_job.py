@@ -41,7 +41,7 @@ class PeerJob:
         job = point.settings.job[number]
         self.settings = job
         self.errors: list[str] = []
-        self.groups: list[NetsumJob] = []  # What of it goes through a switch.
+        self.groups: list[NetsumJob] = []  # The parts of the job that use a switch.
         transport = point.settings.transport
         self._messages = Messages(
             scenario.network,
@@ -75,7 +75,7 @@ class PeerJob:
             begin = self._add_iteration(point, work, iteration, begin)
         self._finished = [tokens[0] for tokens in begin]
         if job.straggler >= 0:
-            # It is the host that is slow, as the worker is.
+            # The whole host is slow, not only the worker.
             node = scenario.network.node_records[workers[job.straggler].number]
             node["slower"] = round(job.slower * 100)
         self._messages.install()
@@ -124,17 +124,17 @@ class PeerJob:
 
     @property
     def started_ns(self) -> npt.NDArray[Any]:
-        """When each all-reduce could have begun."""
+        """The earliest possible start of each all-reduce."""
         return self._messages.done_ps(self._started) // PS_PER_NS
 
     @property
     def ended_ns(self) -> npt.NDArray[Any]:
-        """When each was done."""
+        """The end of each all-reduce."""
         numbers = np.array([[[each[0] for each in tokens] for tokens in ended] for ended in self._ended])
         return self._messages.done_ps(numbers) // PS_PER_NS
 
     @property
     def iteration_ns(self) -> npt.NDArray[Any]:
-        """When each worker began each iteration, and when it ended the last."""
+        """Each worker's starts of iterations, and the end of its last one."""
         rows = np.vstack([self._begun, [self._finished]])
         return self._messages.done_ps(rows) // PS_PER_NS

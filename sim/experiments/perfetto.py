@@ -29,7 +29,7 @@ class _Writer:
             raise
         except (
             ImportError
-        ) as error:  # Its classes were generated for a newer protobuf than the one that is installed.
+        ) as error:  # Perfetto's classes were generated for a newer protobuf than the installed one.
             raise SimulationError(
                 f"traces need a newer protobuf: pip install --upgrade protobuf ({error})"
             ) from None
@@ -120,7 +120,7 @@ def _write_links(writer: _Writer, scenario: Scenario) -> None:
 
 
 def packet_text(row: Any) -> str:
-    """Return what a packet of a trace is, and whether it is lost."""
+    """Return the label of a packet of a trace, and whether the packet is lost."""
     kind = int(row["packet"])
     ours = kind == SLOT_PROTOCOL
     title = _KINDS.get(int(row["protocol"]), "frame") if ours else _OTHERS.get(kind, "packet")

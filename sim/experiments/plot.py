@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-_COLOURS: Final = 10  # Of matplotlib's cycle; they come again with dashed lines.
+_COLOURS: Final = 10  # Colours of matplotlib's cycle; they are used again with dashed lines.
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def line_plot(
 ) -> str:
     """Return a plot of lines by name.
 
-    `x_names`: what the places on the x axis are called. `ordered`: whether they are numbers; between other names, lines that
-    join the marks would mean nothing.
+    `x_names`: labels of the places on the x axis. `ordered`: whether they are numbers; lines between other labels would mean
+    nothing.
     """
     made, axes = figure()
     xs = sorted({mark.x for line in lines.values() for mark in line})

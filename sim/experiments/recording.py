@@ -1,4 +1,4 @@
-"""What happened on the links of one run, for Wireshark and for Perfetto."""
+"""Recordings of the links of one run, for Wireshark and for Perfetto."""
 
 from collections.abc import Iterator
 from itertools import chain, islice

@@ -169,7 +169,7 @@ def _cell(median: Median | None, scale: float, digits: int) -> str:
 
 def _table(varies: Sequence[str], summaries: Sequence[Summary]) -> str:
     heads = "".join(f"<th>{escape(_name(name))}" for name in varies)
-    # What is the same in all rows, or said by another column, would only make the table wider.
+    # Columns that are equal in all rows, or follow from another column, would only make the table wider.
     by_title: dict[str, Callable[[Summary], str]] = {
         "job": lambda each: each.job,
         "contender": lambda each: each.contender,
@@ -226,7 +226,7 @@ def _whys(found: Sequence[Any]) -> Iterable[str]:
         by_setting.setdefault(point.varied, []).append(limits)
     for varied, of_seeds in by_setting.items():
         for job in of_seeds[0]:
-            # Of a seed that was limited by what the table says.
+            # The seed whose limit is the one that the table names.
             those = next(
                 each[job]
                 for each in of_seeds

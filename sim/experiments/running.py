@@ -39,12 +39,12 @@ class PointResult:
     series: list[Row] = field(default_factory=list)  # One for each interval and link, if asked for.
     limits: dict[str, list[Limit]] = field(default_factory=dict)  # For each job, what could have limited it.
     events: int = 0
-    left_out: int = 0  # Of the packets on links, those that fast-forward has left out.
+    left_out: int = 0  # Packets on links that fast-forward has left out.
     equal_jobs: int = 0  # Jobs of which one was run.
 
 
 class Watch:
-    """What else is to be recorded of a run: links whose packets are captured, and whether all are traced."""
+    """Recordings of a run: links whose packets are captured, and whether all packets are traced."""
 
     def __init__(self, captured: tuple[str, ...] = (), traced: bool = False) -> None:
         self.captured = captured
@@ -129,7 +129,7 @@ def _build(point: Point, programs: Programs) -> Scenario:
 
 
 def _run(point: Point, scenario: Scenario, once: Scenario | None, equal: Sequence[int]) -> int:
-    """Run the jobs until all are done, and enter for all equal ones what the one in a network of its own has counted.
+    """Run the jobs until all are done; equal jobs get the counters of the one that was run in a network of its own.
 
     Returns how many packets were left out. Raises NetworkError: not all were done.
     """

@@ -1,4 +1,4 @@
-"""A point as a network: hosts, links and switches, and what goes wrong with them.
+"""A point as a network: hosts, links and switches, and their faults.
 
 Failures raise `SettingError`; the message says what is wrong.
 """
@@ -53,9 +53,9 @@ class Scenario:
     nodes: dict[str, Node]
     links: dict[str, int]  # The two directions of each link, by name (``h1>s1``).
     link_parameters: dict[str, LinkParameters]
-    controlling: Controlling  # When the controller acts.
+    controlling: Controlling  # The controller's times of action.
     programmed: dict[str, ProgrammedSwitch] = field(default_factory=dict)  # The switches that add, by name.
-    controller: JobController | None = None  # Of these switches; None: there are none.
+    controller: JobController | None = None  # Controller of these switches; None if there are none.
 
     def hosts_of(self, job: JobTable, extra: int = 0) -> list[Node]:
         """Return the hosts of a job's workers, and this many that follow."""
@@ -169,7 +169,7 @@ def build(point: Point, programs: Programs) -> Scenario:
 
 
 def _write_forwarding(scenario: Scenario, jobs: list[JobTable]) -> None:
-    """Let switches that add forward what is for another switch, or comes from it, as a site's controller does."""
+    """Let switches that add forward packets to and from other switches, as a site's controller does."""
     network = scenario.network
     stations: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for job in jobs:
@@ -218,7 +218,7 @@ def check_shape(point: Point) -> None:
 
 
 def host_cost(point: Point) -> HostCost:
-    """Return what a host of a point spends on packets."""
+    """Return the processor time that a host of a point spends on packets."""
     host = point.settings.host
     if host.cost == "measured":
         return MEASURED_HOST

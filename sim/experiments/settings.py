@@ -1,4 +1,4 @@
-"""What an experiment's file can say: each table a class, each key a field with its reader and what it expects."""
+"""The format of an experiment's file: each table a class, each key a field with its reader and its expected values."""
 
 import contextlib
 import warnings
@@ -234,7 +234,7 @@ class FaultTable:
     """``[[fault]]``: what happens to packets on links."""
 
     links: str = _key(text_field, "*", "FROM>TO, with * for any")
-    # None: 0, or what an earlier table sets for the link.
+    # None: 0, or the value that an earlier table sets for the link.
     loss: float | None = _key(_share, None)
     duplicate: float | None = _key(_share, None)
     jitter: int | None = _key(_time_ns, None)
@@ -316,7 +316,7 @@ Table = TypeVar("Table")
 def read_table(kind: type[Table], found: object, place: str) -> Table:
     """Read a TOML table.
 
-    Raises SettingError: an unknown or missing key, or a value that is not what its key expects.
+    Raises SettingError: an unknown or missing key, or a value that its key does not accept.
     """
     if not isinstance(found, Mapping):
         raise SettingError(f"{place}: expected a table, found {shown(found)}")

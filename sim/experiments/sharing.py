@@ -39,21 +39,21 @@ _SWITCH: Final = "s1"
 
 @dataclass(frozen=True)
 class Setting:
-    """What is simulated."""
+    """The parameters of a simulation."""
 
     # jobs, workers: number of jobs, and of workers of each.
     jobs: int = 8
     workers: int = 4
-    slots: int = 64  # Of the switch, a power of two.
+    slots: int = 64  # Slots of the switch, a power of two.
     # rate_bps, latency_ns: of every link, and how long a bit is under way on it.
     rate_bps: int = 10_000_000_000
     latency_ns: int = 25_000
-    array_bytes: int = 1 << 18  # Of a float32 array that is summed.
+    array_bytes: int = 1 << 18  # Size of a float32 array that is summed.
     collectives: tuple[int, int] = (16, 48)  # The fewest and the most sums of a job.
     mean_gap_ns: int = 20_000_000  # Between the arrivals of two jobs.
     # For a message between the controller and a worker, and for the entries of a job.
     control_ns: int = 1_000_000
-    host_packet_ns: int = 1_000  # What an aggregator on a host spends on a packet.
+    host_packet_ns: int = 1_000  # Processor time that an aggregator on a host spends on a packet.
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Arrival:
 class Result:
     """Result of one arm."""
 
-    completion_ns: list[int]  # Of each job, from its arrival to its end.
-    bytes_of: list[int]  # What each job has summed.
+    completion_ns: list[int]  # Each job's time from its arrival to its end.
+    bytes_of: list[int]  # Bytes that each job has summed.
     end_ns: int
     moves: int
     # Jain's index of the throughputs of the jobs that ran together, over the time that at least two did.
@@ -77,7 +77,7 @@ class Result:
 
     @property
     def throughput(self) -> float:
-        """What a job sums in its time, in bytes/s, over all jobs."""
+        """The mean over all jobs of bytes summed per time, in bytes/s."""
         return mean(each / took * 1e9 for each, took in zip(self.bytes_of, self.completion_ns, strict=True))
 
 
@@ -291,7 +291,7 @@ class _Trace:
     # Measuring
 
     def _measure(self) -> None:
-        """Take in what the jobs have done since one last came or went."""
+        """Account for the jobs' progress since a job last arrived or ended."""
         then, chunks = self._marks
         now = self.network.now_ns
         done = [job.chunks - chunks[job.number] for job in self.running if job.number in chunks]
@@ -316,7 +316,7 @@ class _Trace:
 
 
 def _values(setting: Setting, job: int, rank: int, number: int) -> npt.NDArray[np.float32]:
-    """Return what a worker contributes: small integers, so that sums of floats are exact."""
+    """Return a worker's contribution: small integers, so that sums of floats are exact."""
     elements = setting.array_bytes // _VALUE_BYTES
     return (np.arange(elements, dtype=np.float32) % 97) * (rank + 1) + (job + number)
 

@@ -1,7 +1,7 @@
-"""Where an experiment's results are kept: one Parquet file for each point, and one for all.
+"""The store of an experiment's results: one Parquet file for each point, and one for all.
 
-Points are files of their own, named by a hash of everything that determines them, so that what is computed is never computed
-again and a run that is interrupted goes on where it was.
+A point's file is named by a hash of everything that determines its result, so that no point is computed twice and an
+interrupted run resumes.
 
 Failures raise `StoreError`; the message says what is wrong.
 """

@@ -27,7 +27,7 @@ class Summary:
     varied: dict[str, Any]  # Values by key.
     job: str
     contender: str
-    first: dict[str, Any]  # A row, for what is the same in all.
+    first: dict[str, Any]  # A row, for the columns that are equal in all rows.
     medians: dict[str, Median]
     failed: int
     limited_by: str
@@ -62,7 +62,7 @@ def median_of(values: Sequence[float]) -> Median:
 
 
 def checked(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return sentences that say what was compared in the runs behind these rows."""
+    """Return sentences about the comparisons in the runs behind these rows."""
     runs = {
         (row["seed"], row["job"], *(str(row.get(name)) for name in row if "." in name)): row for row in rows
     }
@@ -109,7 +109,7 @@ def _rate(rows: Sequence[dict[str, Any]], name: str, medians: dict[str, Median])
 def summarize(rows: Iterable[dict[str, Any]], varied: Sequence[str]) -> list[Summary]:
     """Return the medians of each combination of the values of `varied` and each job, in the order in which they come.
 
-    A value is first the median over a point's iterations and buckets, then over seeds: seeds are what is independent.
+    A value is first the median over a point's iterations and buckets, then over seeds: only seeds are independent.
     """
     groups: dict[tuple[Any, ...], dict[int, list[dict[str, Any]]]] = {}
     for row in rows:

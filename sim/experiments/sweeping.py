@@ -40,8 +40,8 @@ class Swept:
     kept: int = 0
     computed: int = 0
     packets: int = 0  # On links, of the points that were computed.
-    left_out: int = 0  # Those of them that fast-forward has left out.
-    equal_jobs: int = 0  # Of each point one of them was run, and its sums stand for all.
+    left_out: int = 0  # Packets that fast-forward has left out.
+    equal_jobs: int = 0  # Equal jobs of each point, of which one was run for all.
     failed: list[Finished] = field(default_factory=list)
 
     @property
@@ -87,13 +87,13 @@ def on_dask(address: str | None = None, workers: int | None = None) -> Executor:
     def run(points: list[Point], programs: Programs) -> Iterator[Finished]:
         import distributed  # Takes half a second.
 
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # What matters becomes a sentence.
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # Errors that matter become a sentence.
         opened: list[Any] = []
         try:
             try:
                 if address is None:
                     # A terminal sends Ctrl-C to all processes; a cluster's are ended by this one, which gets it afterwards.
-                    resource_tracker.ensure_running()  # It would unblock the signal when the first process starts.
+                    resource_tracker.ensure_running()  # Started later, the tracker would unblock the signal.
                     with held_signals([signal.SIGINT]):
                         opened.append(
                             distributed.LocalCluster(
@@ -115,7 +115,7 @@ def on_dask(address: str | None = None, workers: int | None = None) -> Executor:
             for future in distributed.as_completed(futures):
                 try:
                     yield future.result()
-                except Exception as error:  # The worker died, or what it sent cannot be read.
+                except Exception as error:  # The worker died, or its result cannot be read.
                     yield Finished(futures[future], None, f"the Dask worker failed: {error}")
                 future.release()
         finally:
@@ -134,10 +134,10 @@ def sweep(
 ) -> Swept:
     """Compute the points of an experiment that are not in its store yet.
 
-    Every point is stored as it finishes, so an interrupt loses none that is done.
+    Every point is stored as it finishes, so an interrupt loses no finished point.
 
     Raises SettingError, before any point is computed, if a point's topology cannot be. Raises SchedulerError, StoreError if the
-    rest cannot be computed; what was is kept.
+    rest cannot be computed; computed points are kept.
     """
     missing = [point for point in experiment.points if not store.has(point)]
     for point in missing:

@@ -1,7 +1,7 @@
 """Ranks of a trace whose collectives go through the switch: a job of netsum that begins each of its parts on request.
 
-What a switch carries is what PyTorch's backend gives it (`host_agent.torch.process_group`). A reduce-scatter is a reduce of each
-worker's part to that worker.
+The switch carries the same collectives as with PyTorch's backend (`host_agent.torch.process_group`). A reduce-scatter is a
+reduce of each worker's part to that worker.
 """
 
 from collections.abc import Callable, Sequence

@@ -57,7 +57,7 @@ class TraceJob(PeerJob):
         begun = self._started[iteration, 0] = self._begin(point, iteration, begin)
         done = [0] * self._trace.nodes  # For each node, the message that is there when it has ended.
         last: Tokens = [[each] for each in begun]
-        before: dict[Ranks, Tokens] = {}  # What the next collective of the same ranks waits for.
+        before: dict[Ranks, Tokens] = {}  # Tokens that the next collective of the same ranks waits for.
         for step in self._trace.steps:
             ready = [
                 [begun[rank], *(done[each] for each in after)]

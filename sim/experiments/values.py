@@ -1,4 +1,4 @@
-"""What workers reduce, and what must come out, computed from the definition with NumPy alone.
+"""Contributions of workers and expected results, computed from the definition with NumPy alone.
 
 Nothing of the code under test is used: exponents come from frexp, scales are powers of two, sums are of whole numbers.
 """
@@ -27,9 +27,9 @@ def contributions(
     *,
     common: bool = False,
 ) -> list[Floats]:
-    """Return what each worker contributes: values of blocks of different magnitudes, the same in every run.
+    """Return each worker's contribution: blocks of values of different magnitudes, the same in every run.
 
-    All of them are windows of one array, each somewhere else, so a thousand workers need little more memory than one.
+    Contributions are windows at different offsets of one array, so a thousand workers need little more memory than one.
 
     `density`: share of the blocks of `lanes` elements that are not zero, at random at each worker, which then has an array
     of its own. `common`: at random, but the same at all of them.

@@ -1,4 +1,4 @@
-"""What a job does, whatever reduces for it: iterations of computing, and buckets to reduce meanwhile."""
+"""The work of a job, independent of how it reduces: iterations of computing, and buckets to reduce meanwhile."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Bucket:
     ready_ns: int
     density: float = 1.0
     kind: Kind = "all-reduce"
-    root: int = -1  # Of a broadcast, and of a reduce, whose result no other rank needs.
+    root: int = -1  # Root of a broadcast, or of a reduce, whose result no other rank needs.
     common: bool = False  # The blocks that are zero are so at all workers.
 
 
@@ -42,9 +42,9 @@ class Work:
 
 
 def work_of(job: JobTable) -> Work:
-    """Return what a job does.
+    """Return the work of a job.
 
-    A round of a job with a quorum reduces one array, which is there when all has been computed.
+    A round of a job with a quorum reduces one array, which is complete when all computing has ended.
 
     Raises SettingError: there is no such model or trace.
     """

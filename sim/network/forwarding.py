@@ -1,9 +1,9 @@
-"""Fast-forward: where a run repeats itself but for time and chunk numbers, whole periods are left out.
+"""Fast-forward: leaves out whole periods of runs that repeat except for time and chunk numbers.
 
-What happens next in a part of a network follows from its state, in which times and chunk numbers are relative: if the state
-is the same as earlier, what has happened since happens again, until something from outside ends it. So it need not be run:
-times go on by whole periods, counters by what they counted in one, and the arrays have fewer blocks left to reduce.
-docs/simulator.md says what belongs to the state and why that suffices.
+The future of a part of a network follows from its state, in which times and chunk numbers are relative. If the state equals
+an earlier one, the events since then repeat until something from outside ends the repetition, and need not be run: times
+advance by whole periods, counters by their growth in one period, and the arrays have fewer blocks left to reduce.
+docs/simulator.md lists the parts of the state and why they suffice.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Array = npt.NDArray[Any]
 _GOES_ON: Final = ("packets_sent", "bytes_sent", "packets_received", "bytes_received", "chunks")
 _MAY_COUNT: Final = np.array([*(name in _GOES_ON for name in COUNTERS), True])
 _FATES: Final = ("jitter_ps", "duplicate", "straggle", "bursts", "scripted")
-"""What makes a link's packets differ from each other, besides losses, which are found ahead."""
+"""The faults that make a link's packets differ from each other, besides losses, which are known ahead."""
 _LINK_COUNTS: Final = ("packets", "bytes", "busy_total_ps", "thrown_loss")
 _LINK_TROUBLES: Final = ("lost", "lost_in_queue", "lost_too_long", "lost_while_down", "duplicated", "marked")
 _SWITCH_COUNTS: Final = ("packets", "busy_total_ps", "lost_in_queue", "unreachable")
@@ -56,7 +56,7 @@ _EXPONENT_AT: Final = HEADERS_BYTES + HEADER_OFFSET_EXPONENT
 
 @dataclass
 class _Snapshot:
-    """The state of a group, and what it had counted, at a time."""
+    """The state of a group and its counters at a time."""
 
     now_ps: int
     control: int  # How often Python had acted on the network by then.
@@ -70,7 +70,7 @@ class _Snapshot:
 @dataclass(frozen=True)
 class _Job:
     workers: list[Worker]
-    nodes: list[Node]  # That its packets pass.
+    nodes: list[Node]  # Nodes that its packets pass.
     parts: dict[Node, Job]
     repeats: bool
 
@@ -101,7 +101,7 @@ class _Group:
 class FastForward:
     """Leaves out periods of a network's jobs.
 
-    `skipped_events`, `skipped_chunks`, `jumps`: what was left out so far, all workers together, and in how many pieces.
+    `skipped_events`, `skipped_chunks`, `jumps`: events and chunks of all workers left out so far, and in how many pieces.
     """
 
     def __init__(self, network: Network) -> None:
@@ -120,9 +120,9 @@ class FastForward:
     ) -> None:
         """Add a job, so that its periods are left out or those of jobs that share its switches are not.
 
-        `ends`: each worker's host and the switch that it sends to. `parts`: what each switch that adds holds of the job.
-        `repeats`: whether all blocks travel alike; not if workers have blocks of zeros, values that are not finite, or a quorum:
-        then all is run.
+        `ends`: each worker's host and the switch that it sends to. `parts`: the job's part on each switch that adds.
+        `repeats`: whether all blocks travel alike. Jobs with blocks of zeros, values that are not finite, or a quorum do not
+        repeat and are run in full.
         """
         network = self._network
         nodes = {each for pair in ends for way in network.there_and_back(*pair) for each in way}
@@ -315,7 +315,7 @@ class FastForward:
         events[:] = events[np.lexsort((events[:, 1], events[:, 0]))]
         skip_workers(world, group.workers, times * workers, shift_ps)
         rows, switches, handled = network.link_records, network.switch_records, now.switches - before.switches
-        # Where nothing has passed, nothing is under way, or the state would not be the same.
+        # If no packet has passed, none is under way: otherwise the state would differ.
         rows["busy_ps"][group.links[links[:, 0] > 0]] += shift_ps
         switches["busy_ps"][group.switches[handled[:, 0] > 0]] += shift_ps
         for at, name in enumerate(_LINK_COUNTS):

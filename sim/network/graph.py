@@ -78,7 +78,7 @@ class Graph:
         self._by_name: dict[str, Node] = {}
         self._first_switches: dict[
             int, Node
-        ] = {}  # Of each host, by its number: the switch that it was connected to first.
+        ] = {}  # The switch that each host was connected to first, by the host's number.
         self._is_built = False
 
     # Building.
@@ -154,7 +154,7 @@ class Graph:
         return numbers[0], numbers[1]
 
     def set_link(self, number: int, parameters: LinkParameters) -> None:
-        """Make one direction of a link what the parameters say, from now on."""
+        """Apply parameters to one direction of a link from now on."""
         link, faults = self._links[number], parameters.faults
         rate = parameters.rate_bps or 0
 
@@ -181,7 +181,7 @@ class Graph:
         link["faulty"] = int(faults.any or bool(link["scripted"]))
 
     def set_link_up(self, number: int, up: bool) -> None:
-        """Take one direction of a link down, which loses what is on it, or up."""
+        """Take one direction of a link down, which loses the packets on it, or up."""
         self._links[number]["up"] = int(up)
 
     def set_switch_alive(self, switch: Node, alive: bool) -> None:
@@ -291,17 +291,17 @@ class Graph:
 
     @property
     def link_records(self) -> npt.NDArray[Any]:
-        """What it holds of each direction of a link (`records.LINK`)."""
+        """The records of the links' directions (`records.LINK`)."""
         return self._links.rows
 
     @property
     def switch_records(self) -> npt.NDArray[Any]:
-        """What it holds of each switch (`records.SWITCH`)."""
+        """The records of the switches (`records.SWITCH`)."""
         return self._switch_rows.rows
 
     @property
     def node_records(self) -> npt.NDArray[Any]:
-        """What it holds of each node (`records.NODE`)."""
+        """The records of the nodes (`records.NODE`)."""
         return self._node_rows.rows
 
     def _add_node(self, node: Node, **values: int) -> Node:

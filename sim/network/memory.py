@@ -129,7 +129,7 @@ class Memory:
         self.margin = max(self.margin, margin)
 
     def make_room(self) -> None:
-        """Grow until there is room for what one event may need."""
+        """Grow until one more event has room."""
         world = self.world[0]
         while min(world["free_count"], world["heap_room"] - world["heap_count"]) < self.margin:
             self.grow()

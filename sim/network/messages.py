@@ -25,7 +25,7 @@ _LONGEST_NS: Final = 10**15  # Longer than any run; a longer delay would be no n
 
 @dataclass(frozen=True)
 class TransportParameters:
-    """What flows are like (`sim.network.engine.flows`)."""
+    """Parameters of flows (`sim.network.engine.flows`)."""
 
     # segment_bytes, header_bytes, ack_bytes: data in a packet, the bytes of its headers, and those of an acknowledgement.
     segment_bytes: int = 1448

@@ -1,4 +1,4 @@
-"""A network: what it is built of, its runs, and its records."""
+"""A network: its construction, its runs, and its records."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
@@ -156,7 +156,7 @@ class Network(Graph):
         self.world["trace_all"] = 1
         self.trace.start(frame_bytes)
 
-    # What `sim.network.messages` puts in.
+    # Messages of `sim.network.messages`.
 
     def add_successors(self, numbers: npt.NDArray[Any]) -> int:
         """Add messages that wait for others, in the order of those; returns the place of the first."""
@@ -167,7 +167,7 @@ class Network(Graph):
         return first
 
     def flow_window(self, packets: int) -> int:
-        """Return how many packets of a flow may be outstanding: what the first that asked needed, a power of two."""
+        """Return how many packets of a flow may be outstanding: as the first caller needed, a power of two."""
         world = self.world[0]
         if not world["flow_window"]:
             world["flow_window"] = 1 << (packets - 1).bit_length()
@@ -219,13 +219,13 @@ class Network(Graph):
         plans
             Called with a worker's rank: its collectives, of which `at_once` are submitted ahead.
         name
-            Of the job, for errors; by default its own, or its number.
+            The job's name in errors; by default its own, or its number.
         timeout_ns
             A collective fails if nothing of it completes for that long.
         start_ns, cost
-            Called with a worker's rank: when it begins, counted from now, and what its host spends on packets.
+            Called with a worker's rank: the worker's start, counted from now, and its host's processing time for packets.
         added_bytes
-            On the wire, of each packet with lanes: lanes that are not simulated.
+            Bytes on the wire of lanes that are not simulated, for each packet with lanes.
         on_ended
             Called when a collective of a worker has ended.
         checked
@@ -385,7 +385,7 @@ class Network(Graph):
         return True
 
     def look_after(self, number: int) -> None:
-        """Resolve finished and begin collectives of a worker, and send what it has to send."""
+        """Resolve a worker's finished collectives, begin due ones, and send its packets."""
         worker = self.workers[number]
         if not worker.alive:
             return
@@ -437,10 +437,10 @@ class Network(Graph):
 
     @property
     def generator_records(self) -> npt.NDArray[Any]:
-        """What the network holds of each source of background traffic (`records.GENERATOR`)."""
+        """The records of the sources of background traffic (`records.GENERATOR`)."""
         return self._generators.rows
 
     @property
     def worker_records(self) -> npt.NDArray[Any]:
-        """What the network holds of each worker (`records.WORKER`)."""
+        """The records of the workers (`records.WORKER`)."""
         return self._worker_rows.rows

@@ -27,8 +27,8 @@ class Output:
         compute: Callable[[int], int] | None,
     ) -> None:
         self._rows, self.number, self.compute = rows, number, compute
-        self.expected = np.ascontiguousarray(expected)  # What each must write.
-        # What workers write to. A block is erased as soon as it was compared (`sim.network.engine.outputs`).
+        self.expected = np.ascontiguousarray(expected)  # The expected output of each worker.
+        # The workers' output. A block is erased as soon as it was compared (`sim.network.engine.outputs`).
         self.array = np.empty_like(self.expected)
         self.array.view(np.uint8)[:] = ERASED
         self._blocks = np.zeros(workers, np.int64)
@@ -92,7 +92,7 @@ class Outputs:
         return output
 
     def compute(self) -> None:
-        """Compute what the RESULT that waits is compared with."""
+        """Compute the expected values of the waiting RESULT."""
         world = self._world[0]
         compute = self._used[int(world["due_output"])].compute
         assert compute is not None

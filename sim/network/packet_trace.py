@@ -1,4 +1,4 @@
-"""What a network writes down: the packets of its links."""
+"""Traces of the packets on a network's links."""
 
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ _ROWS: Final = 1 << 16  # Packets that compiled code writes down before Python t
 class PacketTrace:
     """The packets of the links that are tapped.
 
-    `parts` (list of (TRACE array, uint8 array)): what was taken so far, in order: a record of each packet, and its first
+    `parts` (list of (TRACE array, uint8 array)): the trace so far, in order: a record of each packet, and its first
     bytes.
     """
 
@@ -34,7 +34,7 @@ class PacketTrace:
         self._frames = self._memory.keep("trace_frames", np.zeros((_ROWS, size), np.uint8))
 
     def take(self) -> None:
-        """Move what was written down since the last call to `parts`."""
+        """Append the packets since the last call to `parts`."""
         world = self._memory.world[0]
         count = int(world["trace_count"])
         if count:

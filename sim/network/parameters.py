@@ -1,10 +1,10 @@
-"""What links, hosts and switches are like, as plain values; `sim.experiments.settings` checks their ranges."""
+"""Parameters of links, hosts and switches, as plain values; `sim.experiments.settings` checks their ranges."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 ETHERNET_FRAMING_BYTES: Final = 24
-"""Preamble, check sequence and gap between frames: what a wire carries beside a frame."""
+"""Bytes that a wire carries beside each frame: preamble, check sequence and gap."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Bursts:
 
 @dataclass(frozen=True)
 class Faults:
-    """What happens to the packets of a link, in each direction by itself."""
+    """Faults of a link's packets, in each direction by itself."""
 
     # loss, duplicate: probabilities per packet.
     loss: float = 0.0
@@ -39,15 +39,17 @@ class Faults:
 
 @dataclass(frozen=True)
 class LinkParameters:
-    """What a link is like, in each direction by itself."""
+    """Parameters of a link, in each direction by itself."""
 
     rate_bps: int | None = None  # Bits per second; None: a packet takes no time.
     latency_ns: int = 1000  # How long a bit is under way.
     mtu: int = 1500  # Bytes of an IP packet; longer ones are lost.
-    queue_bytes: int | None = None  # What may wait before a packet that comes is dropped; None: anything.
+    queue_bytes: int | None = (
+        None  # Limit of queued bytes, beyond which arriving packets are dropped; None: no limit.
+    )
     mark_bytes: int | None = None  # From which queue on packets of flows are marked (ECN).
-    framing_bytes: int = ETHERNET_FRAMING_BYTES  # What a packet takes on the wire beside its frame.
-    faults: Faults = field(default_factory=Faults)  # What happens to its packets.
+    framing_bytes: int = ETHERNET_FRAMING_BYTES  # Bytes on the wire beside each frame.
+    faults: Faults = field(default_factory=Faults)  # Faults of the link's packets.
 
     def with_faults(self, **changes: Any) -> "LinkParameters":
         """Return the same link with other faults."""
@@ -56,7 +58,7 @@ class LinkParameters:
 
 @dataclass(frozen=True)
 class HostCost:
-    """What a host's processor spends on a packet, one packet after the other."""
+    """Processing times of a host for packets, which it handles one after the other."""
 
     # send_ns, receive_ns: for each packet.
     send_ns: float = 0.0

@@ -70,7 +70,7 @@ class ProgrammedSwitch(OneSwitch):
         self.set_switch_address(ip, mac)
 
     def forget(self, jobs: Iterable[Job]) -> None:
-        """Lose what a restart of the switch loses: registers, and the entries of these jobs, which are all it has."""
+        """Clear the switch as a restart does: registers, and the entries of these jobs, which are all that it has."""
         for job in jobs:
             self.tables.withdraw(job)
         for name in self.engine.program.registers:

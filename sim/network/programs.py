@@ -1,4 +1,4 @@
-"""The programs of a network's switches: where their memory is, and what they need Python for."""
+"""The programs of a network's switches: the addresses of their memory, and their calls to Python."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ class Programs:
         self._changes = -1
 
     def refresh(self) -> None:
-        """Take over what the control plane has changed, and where programs' memory is now."""
+        """Take over changes of the control plane, and the present addresses of programs' memory."""
         if ControlPlane.changes == self._changes:
             return
         self._changes = ControlPlane.changes
@@ -32,7 +32,7 @@ class Programs:
                 self._versions[number] = programmed.engine.version
 
     def finish(self, number: int) -> None:
-        """Give a program the memory that it needs, run it on, and send what it puts out."""
+        """Give a program the memory that it needs, resume it, and send its packets."""
         programmed = self._programmed[number]
         assert programmed is not None
         switch = self._rows[number]

@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Routes:
-    """What `sim.network.engine.ways` looks up. Nodes, routers and links are numbers; −1 is none.
+    """Tables for `sim.network.engine.ways`. Nodes, routers and links are numbers; −1 is none.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Routes:
     ways
         int32 array (routers, routers). The row of `choices` for the way from a router to another.
     choices
-        int64 array (rows, 2). Where the links to choose from begin in `links`, and how many there are.
+        int64 array (rows, 2). The first of the links to choose from in `links`, and their number.
     links
         int32 array.
     """

@@ -1,4 +1,4 @@
-"""Which hosts and switches there are and what connects them: generated, or read from a testbed's topology."""
+"""Graphs of hosts and switches: generated, or read from a testbed's topology."""
 
 import itertools
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ HOST_LINK, CORE_LINK = "host", "core"
 
 
 class ShapeError(SimulationError, ValueError):
-    """No graph has such a number of hosts, switches or links; the message says what was expected."""
+    """No graph has this number of hosts, switches or links; the message names the possible numbers."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def pods(count: int, leaves: int, spines: int, rack: int, cores: int) -> Shape:
 def of_topology(topology: Topology, base: LinkParameters) -> Shape:
     """Return the graph of a testbed's topology, with its links' rates, latencies, losses and queues.
 
-    `topology`: as the testbeds bring it up. `base`: what a link is that the file does not say, such as its framing.
+    `topology`: as the testbeds bring it up. `base`: parameters of links that the file does not give, such as framing.
     """
     edges = []
     for link in topology.links:

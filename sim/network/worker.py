@@ -28,7 +28,7 @@ class WorkersNetwork(Protocol):
         """The virtual time."""
 
     def look_after(self, number: int) -> None:
-        """Let a worker begin what it may begin."""
+        """Let a worker begin the collectives that it may begin."""
 
 
 class Worker:
@@ -51,12 +51,14 @@ class Worker:
         self._network = network
         self.number = number
         self.admission = admission
-        self.job = job  # Its name.
+        self.job = job  # The job's name.
         self.core = WorkerCore(admission, timeout_ns, first_chunk)  # The shipped one.
         self.schedule = Schedule(self.core)
         # outcomes, ended_ns: of its collectives that have ended, in order: how, if that is kept, and when.
         self.outcomes: list[Outcome] = []
-        self.started_ns: list[int] = []  # When each that was begun was given to the core's schedule.
+        self.started_ns: list[
+            int
+        ] = []  # The time at which each begun collective entered the core's schedule.
         self.ended_ns: list[int] = []
         self._plans = deque(plans)
         self._planned = 0
@@ -66,7 +68,7 @@ class Worker:
 
     @property
     def record(self) -> Any:
-        """What the network holds of it (`records.WORKER`)."""
+        """The worker's record in the network (`records.WORKER`)."""
         return self._network.worker_records[self.number]
 
     @property
@@ -99,7 +101,7 @@ class Worker:
         self._network.look_after(self.number)
 
     def attend(self) -> None:
-        """Resolve what has ended, and begin what may begin."""
+        """Resolve collectives that have ended, and begin those that may begin."""
         record = self.record
         now_ns = max(int(record["busy_ps"]), self._network.now_ps) // PS_PER_NS
         for outcome in self.schedule.take_ended(now_ns):

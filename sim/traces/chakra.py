@@ -1,10 +1,10 @@
 """Chakra execution traces: a file for each rank, of protobuf messages that each follow their length.
 
 Source: MLCommons Chakra, `schema/protobuf/et_def.proto` (package ChakraProtoMsg): the first message is the `GlobalMetadata`,
-each other one a `Node`. Of its fields those that are read are declared here; others are skipped. A node waits for its
-`data_deps`, as with Chakra's own feeder; its `ctrl_deps` are the operator that called it. Sizes are as ASTRA-sim takes them
-(`Workload.cc`, `Ring.cc`): that of an all-gather is what each rank brings, any other a rank's whole array. The root is the lowest
-rank: the schema has none.
+each other one a `Node`. The fields that are read are declared here; others are skipped. A node waits for its `data_deps`, as with
+Chakra's own feeder; its `ctrl_deps` are the operator that called it. Sizes are as ASTRA-sim takes them (`Workload.cc`,
+`Ring.cc`): the size of an all-gather is each rank's contribution, any other a rank's whole array. The root is the lowest rank:
+the schema has none.
 """
 
 import ast

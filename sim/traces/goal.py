@@ -4,7 +4,7 @@ Source: LogGOPSim, `src/LogGOPSim/txt2bin.re` and `LogGOPSim.cpp`. After `num_ra
 `LABEL: calc NS`, `LABEL: send BYTESb to RANK tag T` and `LABEL: recv BYTESb from RANK tag T`, each of which may end with `cpu C
 nic N`, and of `LABEL requires LABEL`; one that `irequires` another may begin when that one begins. A processor (`cpu`, 0 by
 default) computes one `calc` at a time, and begins no send and ends no receive meanwhile; an interface (`nic`) sends the bytes of
-one message at a time. What was ready first begins first, and of what is ready at the same time, messages begin before a `calc`.
+one message at a time. Operations begin in the order in which they become ready; at the same time, messages begin before a `calc`.
 """
 
 import re

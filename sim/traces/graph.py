@@ -1,8 +1,8 @@
-"""A trace as a graph: the nodes of each rank, what each waits for, and which nodes of different ranks are one communication.
+"""A trace as a graph: the nodes of each rank, their dependencies, and the nodes of different ranks that are one communication.
 
 A collective is the k-th of its ranks, in the order in which each rank's trace lists its own; a send belongs to the k-th receive
-with its source, target and tag. Where a rank has places, processors and interfaces, what uses one takes turns: a node ends when
-its turn has come, and another one that waits for it ends the turn.
+with its source, target and tag. If a rank has places (processors and interfaces), nodes take turns at a place: a node ends when
+its turn has come, and another node that waits for it ends the turn.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ MOST_NODES: Final = 2_000_000
 """Nodes of all ranks together: about 2 GB of memory."""
 _NAMED: Final = 6  # How many nodes of a cycle an error names.
 _MESSAGES: Final = ("send", "receive")
-_OF_ONE: Final = ("compute", "turn")  # What one rank does.
-_ALONE: Final = (*_OF_ONE, *_MESSAGES)  # What is no collective.
+_OF_ONE: Final = ("compute", "turn")  # Kinds of nodes of one rank.
+_ALONE: Final = (*_OF_ONE, *_MESSAGES)  # Kinds of nodes that are no collective.
 
 NodeId = int | str
 
@@ -44,20 +44,20 @@ class TraceError(SettingError):
 
 @dataclass(slots=True)
 class TraceNode:
-    """What a rank does at one place of its trace."""
+    """One step of a rank's trace."""
 
     id: NodeId  # As the trace has it.
     kind: Kind = "compute"
-    after: list[NodeId] = field(default_factory=list)  # What must have ended before.
-    duration_ns: int = 0  # Of computing.
+    after: list[NodeId] = field(default_factory=list)  # Nodes that must have ended before.
+    duration_ns: int = 0  # Duration of computing.
     size: int = 0
     """Bytes: of a message; of a rank's array, and of an all-gather the array that all ranks have in the end."""
     ranks: tuple[
         int, ...
-    ] = ()  # Of a collective, whose root is the lowest; of a message the source and the target.
-    tag: int = 0  # Of a message.
-    density: float = 1.0  # Of a sum: the share of blocks that are not zero at some rank.
-    # Of the rank's places: the one where a turn begins; of another node, where one ends, with the last byte that is sent.
+    ] = ()  # A collective's ranks, of which the lowest is the root; a message's source and target.
+    tag: int = 0  # A message's tag.
+    density: float = 1.0  # A sum's share of blocks that are not zero at some rank.
+    # The place at which a turn begins; at another node, the place at which a turn ends, with the last byte that is sent.
     place: str = ""
     free: str = ""  # The one where nobody may have a turn when a turn begins, or when a receive ends.
 
@@ -85,7 +85,7 @@ class Trace:
     def computing_ns(self, factor: float) -> int:
         """Return how long an iteration takes at least, if communication takes no time; `factor`: on all durations.
 
-        That is its longest chain of nodes, or what the busiest processor with turns computes.
+        The duration is that of the longest chain of nodes, or of the busiest processor with turns.
         """
         ended = [0] * self.nodes
         busy: Counter[object] = Counter()

@@ -10,7 +10,7 @@ MOST_NS: Final = 10**15  # Longer than any run (`sim.experiments.settings.MAX_RU
 MOST_BYTES: Final = 1 << 48
 _MOST: Final = (1 << 63) - 1
 _LONGEST_LINE: Final = 1 << 16  # Characters; those of a real trace have some 100.
-_DIGITS: Final = 20  # Those of no number up to `_MOST` are more.
+_DIGITS: Final = 20  # No number up to `_MOST` has more digits.
 
 
 def whole_number(found: object, what: str, least: int = 0, most: int = _MOST) -> int:

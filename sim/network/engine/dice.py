@@ -1,7 +1,7 @@
 """Random numbers by counter: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 
-A number depends on the run's seed, on what it is for and on how many were drawn for that before, and on nothing else: what
-happens on one link does not move another's dice.
+A number depends only on the run's seed, its purpose and the count of earlier numbers for the same purpose: events on one
+link do not change another link's numbers.
 """
 
 # mypy: disable-error-code="no-any-return,return-value"

@@ -1,11 +1,11 @@
-"""The heap of events: a binary tree's wider cousin, four children to a node, as two of its nodes share a cache line.
+"""The heap of events: a 4-ary heap, as two of its nodes share a cache line.
 
 Packets on a link arrive in the order in which they were sent, so only the first one of each link is in the heap
 (`sim.network.engine.links`): it stays small, whatever the number of packets under way.
 
-Events are in order of (time, class, sequence): of what happens at one time, Python's own events come first, then packets that
-arrive, then what else is due, then workers' timers; within a class, what was scheduled first comes first. Timers are in order
-of the workers' numbers: when each was set last does not count, so nothing depends on how often one was set anew.
+Events are in order of (time, class, sequence): at the same time Python's own events come first, then packets that arrive,
+then other events, then workers' timers; within a class, events are in the order of scheduling. Timers are in order of the
+workers' numbers, so nothing depends on how often a timer was set anew.
 """
 
 # mypy: disable-error-code="no-any-return,return-value"
@@ -85,7 +85,7 @@ def push_tied(
 
 @compiled_inline
 def first_event(world: Record) -> tuple[Integer, Integer]:
-    """Return the time of the first event of a heap that is not empty, and what it is."""
+    """Return the time and the kind of the first event of a heap that is not empty."""
     heap = carray(pointer(world.heap), (1, HEAP_WORDS), np.int64)
     return heap[0, 0], heap[0, 2]
 

@@ -2,14 +2,14 @@
 
 The model, after RFC 5681 (congestion control), RFC 6298 (timer) and RFC 9002 (loss detection):
 
-- every other packet is acknowledged (RFC 5681, section 4.2), by a packet that names it, the first one that is missing, and its
-  transmission; at once what is out of order, marked, or the last that a sender may send for now;
+- every other packet is acknowledged (RFC 5681, section 4.2), by a packet that names it, the first missing one, and its
+  transmission; a packet that is out of order, marked, or the last in the sender's window is acknowledged at once;
 - an acknowledgement waits for one packet of its host at most, as with fair queueing at hosts (RFC 8290);
 - a packet is lost when three transmissions after its own were acknowledged (RFC 9002, section 6.1.1);
 - slow start, then one packet more a round trip; half of it once for all losses, or marks, of a window (RFC 5681, RFC 3168);
 - a timer after RFC 6298; when it expires everything outstanding is lost and the window is one packet.
 
-It has no handshake, no timer delays an acknowledgement, and a flow that pauses keeps its window: all of that is kind to the
+It has no handshake, no timer delays an acknowledgement, and a flow that pauses keeps its window: all three favour the
 peers. A message on a flow is delivered when all its packets and those before it have come; messages that wait for it then
 become ready, which is how `sim.peers` write a collective down. Messages may take turns at a place, such as a processor: one is
 there when its turn comes, and with another one the turn ends.

@@ -142,7 +142,7 @@ def compare(worlds: Record) -> Integer:
 
 @compiled
 def _attended(world: Record, worker: Integer, outcome: Integer) -> Integer:
-    """Return what a worker needs of Python after a frame; `NOTHING_LEFT` if it needs nothing."""
+    """Return the service that a worker needs from Python after a frame; `NOTHING_LEFT` if none."""
     if outcome == CONTINUES:
         return np.int64(NOTHING_LEFT)
     world.attend = worker

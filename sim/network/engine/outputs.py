@@ -20,7 +20,7 @@ from netsum_common.memory import load32, pointer
 from sim.network.engine.packets import HEADERS_BYTES, frame_address
 from sim.network.engine.records import OUTPUT
 
-ERASED: Final = 0xFF  # What blocks are overwritten with; four of it are a NaN.
+ERASED: Final = 0xFF  # The byte that erases blocks; four of them are a NaN.
 
 _compare = types.ExternalFunction("memcmp", types.intc(types.uintp, types.uintp, types.uintp))
 _fill = types.ExternalFunction("memset", types.uintp(types.uintp, types.intc, types.uintp))

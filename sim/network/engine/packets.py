@@ -21,8 +21,8 @@ PAYLOAD_AT: Final = 64
 FRAME_AT: Final = PAYLOAD_AT - HEADERS_BYTES
 
 SLOT_PROTOCOL, SEGMENT, ACKNOWLEDGEMENT, BACKGROUND = range(4)
-"""Kinds of packets: frames of workers and switches, byte for byte; of flows and background traffic, only what a link and a
-queue see of them."""
+"""Kinds of packets: frames of workers and switches, byte for byte; flows and background traffic only as links and queues see
+them."""
 
 
 @compiled_inline

@@ -1,7 +1,7 @@
-"""What fast-forward reads and changes of workers and packets (`sim.network.forwarding`).
+"""The state of workers and packets that fast-forward reads and changes (`sim.network.forwarding`).
 
-A worker's state is described by what its next steps depend on: times relative to now, numbers of chunks and transmissions
-relative to the next ones. What is not in it, and why nothing depends on it, is in docs/simulator.md.
+A worker's state consists of everything that its next steps depend on: times relative to now, numbers of chunks and
+transmissions relative to the next ones. docs/simulator.md lists the fields that are left out, and why nothing depends on them.
 """
 
 # mypy: disable-error-code="no-any-return,return-value"
@@ -44,7 +44,7 @@ _NONE_YET: Final = NEVER - 1
 
 @compiled_inline
 def _since(value: Integer, now: Integer) -> Integer:
-    """Return a time relative to now; `NEVER` and "none yet" stay what they are."""
+    """Return a time relative to now; `NEVER` and "none yet" are returned unchanged."""
     if value == NEVER:
         return value
     return np.int64(_NONE_YET) if value < 0 else value - now
@@ -156,9 +156,9 @@ def count_workers(worlds: Any, numbers: Numbers, out: Any) -> None:
 
 @compiled
 def skip_workers(worlds: Any, numbers: Numbers, more: Any, shift_ps: Integer) -> None:
-    """Let workers have gone on for a time, and their passes have fewer blocks left.
+    """Move workers forward by a time, and let their passes have fewer blocks left.
 
-    `more`: what each has counted meanwhile.
+    `more`: the growth of each counter meanwhile.
     """
     world, shift_ns = worlds[0], shift_ps // PS_PER_NS
     outputs = carray(pointer(world.outputs), (world.output_count,), OUTPUT)
@@ -223,7 +223,7 @@ def packets_under_way(worlds: Any, group_of_link: Any, group: Integer, out: Any)
 def shift_events(
     worlds: Any, group_of_link: Any, group_of_worker: Any, group: Integer, shift_ps: Integer
 ) -> None:
-    """Let what a group has in the heap happen later; the heap is no longer one until it has been sorted."""
+    """Delay a group's events in the heap; the caller must restore the heap's order afterwards."""
     world = worlds[0]
     heap = carray(pointer(world.heap), (world.heap_count, HEAP_WORDS), np.int64)
     for at in range(world.heap_count):

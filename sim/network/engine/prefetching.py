@@ -1,7 +1,7 @@
-"""Bringing into the cache what the next events read.
+"""Prefetching of the memory that the next events read.
 
-With a thousand workers everything has left the cache when a worker's turn comes again, and most of an event's time would be
-spent waiting for memory. What the next events are is at the top of the heap.
+With a thousand workers a worker's data has left the cache when its turn comes again, and most of an event's time would be spent
+waiting for memory. The top of the heap tells which events are next.
 """
 
 # mypy: disable-error-code="no-any-return,return-value,untyped-decorator"
@@ -50,7 +50,7 @@ def _prefetch(typing_context: Any, address: Any) -> Any:
 
 @compiled
 def bring_closer(world: Record) -> None:
-    """Prefetch what the first event of the heap reads, and what it takes to find that out of those behind it."""
+    """Prefetch the data that the first event of the heap reads, and the records that lead to the data of the events behind it."""
     if world.heap_count <= _AHEAD:
         return
     heap = carray(pointer(world.heap), (_AHEAD + 1, HEAP_WORDS), np.int64)

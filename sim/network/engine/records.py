@@ -3,7 +3,7 @@
 Compiled functions take one record, the world, which holds the addresses of all others: a record is passed as a pointer, where a
 tuple of arrays would be passed as a hundred arguments.
 
-A picosecond is a tenth of what a byte takes at 800 Gbit/s, and 2^63 of them are 106 days.
+A byte takes ten picoseconds at 800 Gbit/s, and 2^63 picoseconds are 106 days.
 """
 
 from typing import Any, Final
@@ -47,7 +47,7 @@ WORLD: Final = record(
     "scratch_rows",
     "scratch_bytes",  # of a row
     "scratch_lengths",  # int32 for each row
-    "in_length",  # one int32, one uint16: what the switch reads of its input
+    "in_length",  # one int32, one uint16: the switch's input lengths
     "in_port",
     # Addresses of the worker core's functions (`sim.network.engine.core`).
     *("core_take_in", "core_transmit"),
@@ -122,7 +122,7 @@ NODE: Final = record(
     *("kind", "index"),
     # Ways (`sim.network.routes.Routes`).
     *("router", "out_link", "in_link"),
-    # Of a host that peers and background traffic run on.
+    # Fields of a host that peers and background traffic run on.
     *("busy_ps", "packet_ps", "byte_ps", "slower"),
 )
 
@@ -139,8 +139,8 @@ WORKER: Final = record(
 )
 
 OUTPUT: Final = record(
-    "target",  # address of what all workers of a job write; 0: free
-    "expected",  # address of what they must write
+    "target",  # address of the output that all workers of a job write; 0: free
+    "expected",  # address of the expected output
     "known",  # elements of it that are computed, from the first on
     "element_bytes",
     "blocks",  # int64[workers]: how many blocks each has written
@@ -163,9 +163,9 @@ SWITCH: Final = record(
 
 FLOW: Final = record(
     *("source", "target"),
-    # What a packet is made of.
+    # The sources of a packet's bytes.
     *("segment_bytes", "header_bytes", "ack_bytes"),
-    # Of the sender: packets are numbered over all messages.
+    # The sender's fields; packets are numbered over all messages.
     "next_number",  # never sent yet
     "end_number",  # of what may be sent
     "acknowledged",  # all before were
@@ -181,7 +181,7 @@ FLOW: Final = record(
     "ecn",
     # Round trips.
     *("srtt_ps", "rttvar_ps", "rto_ps", "least_rto_ps", "backoff", "deadline_ps", "timer_set"),
-    # Of the receiver.
+    # The receiver's fields.
     *("expected", "ack_every"),
     "unacknowledged",  # packets since the last acknowledgement
     "delivering",  # message that is not all there; -1: none is under way
@@ -192,11 +192,11 @@ FLOW: Final = record(
 )
 
 STALL: Final = record("flows", "since_ps", "total_ps")
-"""Of the flows of a job: how many wait for a packet that was lost, since when at least one does, and for how long one did."""
+"""Recovering flows of a job: how many wait for a lost packet, since when at least one waits, and for how long one has waited."""
 
 RING: Final = record("order", "bytes", "received")
-"""Of each packet of a flow that may be outstanding: the number of its last transmission (`RING_ACKNOWLEDGED`, `RING_LOST`), its
-bytes, and the highest packet received at this place of the ring, plus one."""
+"""A packet of a flow that may be outstanding: the number of its last transmission (`RING_ACKNOWLEDGED`, `RING_LOST`), its bytes,
+and the highest packet received at this place of the ring, plus one."""
 
 MESSAGE: Final = record(
     "flow",  # or `flows.WITHIN_HOST`, `flows.TO_PYTHON`
@@ -213,7 +213,7 @@ MESSAGE: Final = record(
 PLACE: Final = record(
     "taken",  # a message has its turn here
     "line",  # the row, plus one, that has the line of those that wait for their turns here or at other places
-    # Of a line: the messages, plus one; 0: none waits. A place, plus one, that was freed, so that one may begin; -1: several.
+    # A line's messages, plus one; 0: none waits. A place, plus one, that was freed, so that one may begin; -1: several.
     *("first", "last", "freed"),
 )
 """A processor, an interface or another place where messages take turns (`sim.network.engine.flows`)."""
@@ -244,7 +244,7 @@ TRACE: Final = record(
     "length",  # on the wire
     "wait_bytes",  # of the packets before it in the queue
     "kept",  # bytes of the frame
-    # Of a packet of the slot protocol; -1: it is none.
+    # Fields of a packet of the slot protocol; -1: not such a packet.
     "protocol",
     "slot",  # pool index
     *("chunk", "worker"),

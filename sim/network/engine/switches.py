@@ -1,7 +1,7 @@
 """Switches: the compiled P4 program, called by its address, or forwarding alone.
 
-The program sees packets in the order in which they arrive. What it sends leaves when the pipeline's latency has passed, which is
-the same for all packets, so nothing is lost by running the program at once and sending ahead of time.
+The program sees packets in the order of arrival. Its packets leave after the pipeline's latency, which is the same for all
+packets, so the program can run at once and schedule its packets ahead of time.
 """
 
 # mypy: disable-error-code="no-any-return,return-value"
@@ -115,7 +115,7 @@ def send_output(world: Record, number: Integer) -> None:
         copy_bytes(np.uintp(frame), np.uintp(output), np.uintp(length))
         described.number = 0
         if length >= HEADERS_BYTES + HEADER_BYTES:
-            # Where a worker will look for its chunk: only a hint (`sim.network.engine.prefetching`).
+            # The address at which a worker will look for its chunk: only a hint (`sim.network.engine.prefetching`).
             low = np.int64(load16(np.uintp(output + HEADERS_BYTES + HEADER_OFFSET_CHUNK + 2)))
             described.number = (low & 0xFF) << 8 | low >> 8
         target = carray(pointer(world.links), (link + 1,), LINK)[link].to_node

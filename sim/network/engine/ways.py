@@ -1,4 +1,4 @@
-"""Which link a packet takes next (`sim.network.routes` finds the ways)."""
+"""Choice of a packet's next link (`sim.network.routes` finds the routes)."""
 
 # mypy: disable-error-code="no-any-return"
 

@@ -1,7 +1,7 @@
 """Workers: the shipped worker core, driven by events as `host_agent.transport` drives it by a socket.
 
-A host is one processor that does one thing after the other: a packet is handled when all before it are, and what the core
-then sends leaves when its cost has passed. The core sees that time, cut to its nanoseconds.
+A host is one processor that handles packets one after the other; the core's packets leave when the processing time has passed.
+The core sees that time, truncated to nanoseconds.
 """
 
 # mypy: disable-error-code="no-any-return,return-value"
@@ -179,7 +179,7 @@ def _send(world: Record, worker: Record, row: Integer, length: Integer) -> None:
     described.sent_ps = world.now_ps
     frame = frame_address(world, packet)
     copy_bytes(np.uintp(frame), np.uintp(worker.headers), np.uintp(HEADERS_BYTES))
-    # Its headers are those of a worker's longest packet but for the lengths and IPv4's checksum, which follow from the length.
+    # The headers equal those of a worker's longest packet except for lengths and IPv4's checksum, which follow from the length.
     _set_lengths(frame, length)
     copy_bytes(
         np.uintp(frame + HEADERS_BYTES),
@@ -199,7 +199,7 @@ def _set_lengths(frame: Integer, payload: Integer) -> None:
     header[17] = total & 0xFF
     header[38] = datagram >> 8
     header[39] = datagram & 0xFF
-    # RFC 1624: what is added to a field is subtracted from the complement.
+    # RFC 1624: the growth of a field is subtracted from the complement.
     checksum = (np.int64(header[24]) << 8 | np.int64(header[25])) - total
     if checksum < 0:
         checksum += 0xFFFF

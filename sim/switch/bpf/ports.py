@@ -68,7 +68,7 @@ class XdpPorts(Closing):
         self._indices: dict[int, int] = {}
         # For each attached port, ``native`` (in the driver) or ``generic`` (behind it, slower).
         self.modes: dict[int, str] = {}
-        self.reasons: dict[int, str] = {}  # Of each port in generic mode, why it is.
+        self.reasons: dict[int, str] = {}  # The reason of each port in generic mode.
         self._switch: XdpSwitch | None = None
         for number, name in self.names.items():
             if _index(name) == 0:

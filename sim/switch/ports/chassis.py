@@ -16,7 +16,7 @@ from sim.switch.ports.loop import ATTEND, NO_SUCH_PORT, RECEIVED_FRAMES, STATUS,
 from sim.switch.ports.pcap import Capture
 from sim.switch.ports.turns import Turns
 
-LAST_PORT = 509  # That leads anywhere; 511 drops.
+LAST_PORT = 509  # The last usable port; 511 drops.
 DEFAULT_CPU_PORT = 510
 STOP_TIMEOUT_S = 60.0
 _WAIT_MS = 500
