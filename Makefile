@@ -36,11 +36,12 @@ test: $(STAMP) ## Run lint, types, import rules and every test
 	  $(MAKE) lint && wait $$compiling
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_OPTIONS)
 
-lint: $(STAMP) ## Lint, types, import rules
+lint: $(STAMP) ## Lint, types, import rules, words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.words
 
 docs: $(STAMP) ## Build the site into build/site; a warning is an error
 	$(BIN)/pip install --quiet --no-compile --editable '.[docs]'

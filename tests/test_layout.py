@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import words
+
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 
@@ -105,3 +107,14 @@ def test_no_string_names_a_module_that_the_import_rules_forbid() -> None:
         for other in sorted(others)
         if any(is_within(name, sources) and is_within(other, forbidden) for sources, forbidden in rules)
     ] == []
+
+
+def test_a_text_without_its_subject_is_found_where_it_begins() -> None:
+    source = (
+        '"""What it is."""\n\nX = 1  # Of nothing.\n# A reason\n# which goes on.\n'
+        'def f():\n    """Return."""\n    # Its own.\n'
+    )
+    places = [line for line, text in words.python_texts(source) if words.SUBJECTLESS.match(text)]
+    assert places == [1, 3, 8]
+    program = "// Of a header\n// which goes on\nbit<8> x; // What it is\n// The reason\n"
+    assert [line for line, text in words.p4_texts(program) if words.SUBJECTLESS.match(text)] == [1, 3]

@@ -32,7 +32,7 @@ class Options:
 
     # Whether blocks that are zero at every rank are left out; "always" does not refuse MIN and MAX, which are dense.
     sparse: str = "auto"
-    # Of an element on the wire, for SUM and AVG of floats but float64. "auto": the fewest that serve a type of 16 or 8 bits
+    # Bits of an element on the wire, for SUM and AVG of floats but float64. "auto": the fewest that serve a type of 16 or 8 bits
     # (`host_agent.codecs.packed.bits_of_type`), and all of float32.
     bits: int | str = "auto"
     rounding: str = "nearest"  # To few bits.

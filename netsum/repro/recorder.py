@@ -138,7 +138,7 @@ def _choose_backend(recorder: Recorder) -> None:
         backend = over or backend
         options.pop(
             "pg_options", None
-        )  # These options belong to another backend, or contradict the condition.
+        )  # Options of another backend, or options that contradict the condition.
         if reverse and backend == "netsum":
             from host_agent.torch.process_group import NetsumProcessGroup
 
