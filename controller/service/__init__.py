@@ -1,4 +1,4 @@
-"""The controller as a service: hosts join its jobs, operators manage them, and its state survives a restart.
+"""The controller as a service: workers join its jobs, operators manage the jobs, and its state survives a restart.
 
-`serve` runs it, `client` calls it. The first line of every module says what it is for.
+`serve` runs the service, `client` calls it. The first line of every module states the module's purpose.
 """

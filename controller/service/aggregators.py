@@ -1,9 +1,9 @@
 """Aggregators on hosts: the switch's program in an embedded switch, for jobs that no switch adds for, and for ranks of one host.
 
-An agent on the host registers with the controller and keeps a stream to it. The controller has it start the embedded switch
-when the first job needs one, and then treats it as a switch with one port, which all workers reach by their network's own ways.
-A leaf's switch runs when its agent registers, and adds below another one: for the workers of a network that its agent names, or
-for ranks of its host alone, which have started it (`leaves`).
+An agent on the host registers with the controller and keeps a stream to it. When the first job needs an aggregator, the
+controller has an agent start the embedded switch, and then treats it as a switch with one port, which all workers reach by the
+paths of their network. A leaf's switch already runs when its agent registers, and adds below another switch: for the workers of
+a network that the agent names, or only for ranks of its host, which have started the leaf (`leaves`).
 """
 
 import asyncio
@@ -28,7 +28,7 @@ START_S = 120.0  # How long an agent may take to start its switch, in seconds: a
 
 
 class HostState(Enum):
-    """Where an aggregator host stands."""
+    """Lifecycle state of an aggregator host."""
 
     REGISTERED = "registered"
     STARTING = "starting"
@@ -39,31 +39,32 @@ class HostState(Enum):
 class AggregatorHost:
     """A host whose agent has registered."""
 
-    # name, ip: its name in messages; where workers send to.
+    # name, ip: the host's name in messages; the address to which workers send.
     name: str
     ip: str
-    # The messages to its agent; None or a refusal ends the stream.
+    # The messages to the host's agent; None or a refusal ends the stream.
     outbox: asyncio.Queue[ToAggregator | RefusalError | None] = field(default_factory=asyncio.Queue)
     state: HostState = HostState.REGISTERED
-    udp_port: int = 0  # Where its switch takes contributions; 0 until it runs.
-    leaf: bool = False  # Whether it adds below a switch or another host.
-    workers: str = ""  # With `leaf`, the network of the workers that it adds for; empty: the ranks of jobs on its own host.
-    p4runtime: str = ""  # Where its switch takes table entries, once it runs.
+    udp_port: int = 0  # The UDP port at which the switch takes contributions; 0 until the switch runs.
+    leaf: bool = False  # Whether the host adds below a switch or another host.
+    # With `leaf`, the network of the workers that the host adds for; empty: the ranks of jobs on the host itself.
+    workers: str = ""
+    p4runtime: str = ""  # gRPC address of the switch's P4Runtime server; empty until the switch runs.
     device_id: int = 0
-    tls: bool = False  # Whether it speaks TLS there.
-    mac: str = ""  # Of the interface at which its switch is in the kernel; empty: it is a process.
-    failure: str = ""  # Why it did not start the last time; empty if it did, or has not tried.
-    attached: bool = (
-        True  # Whether its agent has a stream; it may come back after a restart of the controller.
-    )
+    tls: bool = False  # Whether the P4Runtime server speaks TLS.
+    # MAC address of the interface at which the switch runs in the kernel; empty: the switch is a process.
+    mac: str = ""
+    failure: str = ""  # Why the last start failed; empty if it did not, or there was none.
+    # Whether the agent has a stream; after a restart of the controller, the agent may come back.
+    attached: bool = True
     timer: Timer = field(default_factory=Timer)
 
 
 class Aggregators:
     """The aggregator hosts of a controller.
 
-    `start_s`: how long an agent may take to start its switch, in seconds. `tls`: certificates for their P4Runtime servers that
-    speak TLS.
+    `start_s`: how long an agent may take to start its switch, in seconds. `tls`: certificates for the hosts' P4Runtime
+    servers that speak TLS.
     """
 
     def __init__(self, network: Network, start_s: float = START_S, tls: TlsFiles = PLAINTEXT) -> None:
@@ -75,7 +76,7 @@ class Aggregators:
         self._start_s = start_s
 
     def register(self, offer: jobs_pb2.Offer) -> AggregatorHost:
-        """Take in a host; `RefusalError` if its name or address cannot be used."""
+        """Register a host; `RefusalError` if its name or address cannot be used."""
         held = self.hosts.get(offer.name)
         if held is not None and not held.attached and held.p4runtime == offer.running.p4runtime:
             held.timer.stop()
@@ -100,7 +101,7 @@ class Aggregators:
         return host
 
     def start_one(self) -> str:
-        """Have a host start its switch, unless one does; return a sentence on what happens, empty if no host is left to try."""
+        """Have a host start its switch, unless one is starting; return a sentence on the start, empty if no host can start."""
         starting = [host for host in self.hosts.values() if host.state is HostState.STARTING]
         if not starting:
             idle = [
@@ -118,20 +119,20 @@ class Aggregators:
 
     @property
     def failures(self) -> str:
-        """Why hosts do not run their switch, as a clause; empty if no start has failed."""
+        """The reasons why hosts do not run their switch, as clauses; empty if no start has failed."""
         return "; ".join(host.failure for host in self.hosts.values() if host.failure)
 
     def started(self, host: AggregatorHost, message: jobs_pb2.Started) -> SwitchSite | None:
-        """Take in what an agent says of its start; return the switch that runs, None if it failed.
+        """Process an agent's answer to a start; return the switch that runs, None if the start failed.
 
-        Raises RefusalError: the controller did not ask for it, or an address is invalid.
+        Raises RefusalError if the controller did not ask for a start, or an address is invalid.
         """
         if host.state is not HostState.STARTING:
             raise RefusalError(Kind.WRONG, f"aggregator {host.name} was not asked to start")
         return self.runs(host, message)
 
     def runs(self, host: AggregatorHost, message: jobs_pb2.Started) -> SwitchSite | None:
-        """Take in, as `started` does, a switch that may have run before its agent registered."""
+        """Process, as `started` does, a switch that may have run before its agent registered."""
         host.timer.stop()
         if message.failure:
             self._fail(host, f"aggregator {host.name} cannot start: {message.failure}")
@@ -143,7 +144,7 @@ class Aggregators:
         except (ChannelError, ValueError) as error:
             raise RefusalError(Kind.WRONG, f"aggregator {host.name}: {error}") from None
         check_udp_port(message.udp_port)
-        if message.device_id >= 1 << 63:  # SQLite's integers have a sign.
+        if message.device_id >= 1 << 63:  # SQLite's integers are signed.
             raise RefusalError(Kind.WRONG, f"aggregator {host.name}: a device id is below 2**63")
         host.state, host.udp_port = HostState.RUNNING, message.udp_port
         host.p4runtime, host.device_id, host.tls = message.p4runtime, message.device_id, message.tls
@@ -151,13 +152,13 @@ class Aggregators:
         return self.site(host)
 
     def site(self, host: AggregatorHost) -> SwitchSite:
-        """Return a switch that runs on a host as a site like any other."""
+        """Return the site of a switch that runs on a host."""
         mac = host.mac or "02:00:" + socket.inet_aton(host.ip).hex(":")
         tls = self._tls if host.tls else PLAINTEXT
         return SwitchSite(host.name, host.p4runtime, host.device_id, host.ip, mac, {}, tls=tls)
 
     def lost(self, host: AggregatorHost) -> None:
-        """Forget a host whose agent has gone."""
+        """Remove a host whose agent is gone."""
         host.timer.stop()
         self.hosts.pop(host.name, None)
         log.warning("aggregator is gone", extra={"host": host.name})

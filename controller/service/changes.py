@@ -1,9 +1,9 @@
-"""The one order of a change: in memory, on disk, then in what leaves the process.
+"""The one order of a change: in memory, on disk, then in everything that leaves the process.
 
-A block under `Changes.of` changes memory and does not wait. At its end the store gets all of it in one transaction. If that
-fails, memory is put back as it was, and nothing has left the process: messages, timers and transitions of the event log follow
-once the disk has the change. Switches come last: they are written what is then in memory, and one that refuses or does not
-answer is brought to it by the reconciliation that begins its next session, or ends the job.
+A block under `Changes.of` changes memory and does not wait. At its end, the store writes the whole change in one transaction. If
+the transaction fails, memory is restored, and nothing has left the process: messages, timers and transitions of the event log
+follow once the change is on disk. Switches come last, and get the state that is then in memory. If a switch refuses or does not
+answer, either the reconciliation that begins its next session brings it to that state, or the job ends.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from netsum_common.states import Event, State, next_state
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 1.0  # How long after the store has failed what must be changed is tried again, in seconds.
+RETRY_S = 1.0  # Delay after which a change that the store did not take is tried again, in seconds.
 
 
 class WorkerSeat(Protocol):
@@ -50,7 +50,7 @@ class ChangingJob(Protocol):
         """The seats of workers without a rank."""
 
     def to_keep(self) -> JobRecord | None:
-        """Return the record as it is to be on disk; None if the job is not to be there."""
+        """Return the record that is to be on disk; None if the store is to have none of the job."""
 
 
 J = TypeVar("J", bound=ChangingJob)
@@ -59,7 +59,7 @@ J = TypeVar("J", bound=ChangingJob)
 class Changes(Generic[J]):
     """The changes of a controller's jobs.
 
-    `ledgers`: what jobs hold on each switch. `put_back`: puts a job whose change was undone back into its queue.
+    `ledgers`: the jobs and reservations of each switch. `put_back`: puts a job whose change was undone back into its queue.
     """
 
     def __init__(
@@ -74,20 +74,20 @@ class Changes(Generic[J]):
         self._ledgers = ledgers
         self._put_back = put_back
         self._failed = False  # Whether the store did not take the last change.
-        self._depth = 0  # How many blocks are open, one in the other.
-        # Of the open blocks: the jobs that they change, what else they write to the store, and what follows.
+        self._depth = 0  # The number of open blocks, which are nested.
+        # State of the open blocks: the jobs that they change, their other writes to the store, and the calls that follow.
         self._jobs: dict[J, None] = {}
         self._writes: list[Callable[[], object]] = []
         self._then: list[Callable[[], object]] = []
-        # What has to be done, and waits for the store.
+        # Calls that wait for the store to recover, in order.
         self._owed: dict[tuple[Callable[..., object], tuple[object, ...]], None] = {}
         self._timer = Timer()
 
     @contextlib.contextmanager
     def of(self, *jobs: J) -> Iterator[None]:
-        """Change jobs: all that the block does, or nothing. A block within another one is on disk with the outer one.
+        """Change jobs in a block that takes effect as a whole or not at all; a nested block is saved with the outer one.
 
-        Raises StoreError: it cannot be saved. What the block raises is raised once its changes are undone.
+        Raises StoreError if the change cannot be saved. An exception in the block is raised once its changes are undone.
         """
         before = list(_kept(jobs, self._ledgers.values()))
         marks = len(self._writes), len(self._then)
@@ -119,7 +119,7 @@ class Changes(Generic[J]):
         self._writes.append(lambda: call(*arguments))
 
     def after(self, call: Callable[..., object], *arguments: object) -> None:
-        """Do what no failure can undo: once the open block is on disk; at once if none is open."""
+        """Make a call that cannot be undone: once the open block is on disk, or at once if no block is open."""
         if self._depth:
             self._then.append(lambda: call(*arguments))
         else:
@@ -139,13 +139,13 @@ class Changes(Generic[J]):
         return after
 
     def begin(self, subject: Subject, event: str, state: Enum, reason: str) -> None:
-        """Record that a subject begins, in a state."""
+        """Record the first state of a subject."""
         self.after(self._events.begin, subject, event, state, reason)
 
     def certainly(self, call: Callable[..., object], *arguments: object) -> None:
-        """Change jobs because of something that has happened: if the store fails, again until it does not.
+        """Change jobs because of an event that has happened; while the store fails, try again.
 
-        `call`: looks each time whether there is anything left to change.
+        `call`: makes the change; checks each time whether there is anything left to change.
         """
         try:
             call(*arguments)
@@ -153,18 +153,18 @@ class Changes(Generic[J]):
             self.again(call, *arguments)
 
     def again(self, call: Callable[..., object], *arguments: object) -> None:
-        """Call a function when the store may have recovered, once however often this is asked."""
+        """Call a function when the store may have recovered; equal requests are merged."""
         self._owed[call, arguments] = None
         if not self._timer:
             self._timer.start(RETRY_S, self._retry)
 
     def close(self) -> None:
-        """Try nothing again: the next controller finds on disk what is not changed."""
+        """Drop the calls that wait for the store, as the next controller finds the unchanged state on disk."""
         self._owed.clear()
         self._timer.stop()
 
     def _retry(self) -> None:
-        """Do what is owed in order, up to the first that the store does not take: each attempt may wait for it."""
+        """Make the waiting calls in order, up to the first on which the store fails, as each call may block on the store."""
         self._timer.stop()
         try:
             for call, arguments in list(self._owed):
@@ -179,7 +179,7 @@ class Changes(Generic[J]):
                 self._timer.start(RETRY_S, self._retry)
 
     def _save(self) -> None:
-        """Write what has changed of the open block's jobs: those that are operated or run are on disk, the others not."""
+        """Write the changed records of the open block's jobs: those of operated or running jobs are kept, others deleted."""
         due = {job: job.to_keep() for job in self._jobs}
         due = {job: kept for job, kept in due.items() if kept != job.on_disk}
         if not due and not self._writes:

@@ -1,4 +1,4 @@
-"""How operators, and programs for them, speak to a controller service."""
+"""The client by which operators, and programs for them, call a controller service."""
 
 import os
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from netsum_common.closing import Closing
 _AT_CALLER = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.UNKNOWN,  # of a stream that keepalive ended
+    grpc.StatusCode.UNKNOWN,  # for a stream that keepalive ended
 )
 _ADVICE = f"start one with `netsum controller serve`, or name another in {CONTROLLER_VARIABLE}"
 _NO_ANSWER = ("connect", "deadline exceeded", "keepalive", "ping timeout", "socket closed")
-"""What gRPC's own words for a connection that is no use have; a controller that answers speaks in sentences."""
+"""Phrases in gRPC's own messages about unusable connections; a controller that answers sends sentences without them."""
 
 
 class OperatorClient(Closing):
@@ -62,7 +62,7 @@ class OperatorClient(Closing):
         return list(self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest(ended=ended)).jobs)
 
     def share(self) -> tuple[str, float]:
-        """Return by what jobs share slots, empty if they do not, and Jain's fairness index of their shares."""
+        """Return the rule by which jobs share slots, empty if they do not, and Jain's fairness index of their shares."""
         reply = self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest())
         return reply.share, reply.jain
 
@@ -76,7 +76,7 @@ class OperatorClient(Closing):
         return cast(JobView, self._call(self._stub.CreateJob, message))
 
     def job_events(self, name: str) -> list[EventView]:
-        """Return what happened to a job, its workers and meanwhile the connections to switches, the oldest first."""
+        """Return the transitions of a job, its workers and, while the job lived, switch connections, the oldest first."""
         return list(self._call(self._stub.JobEvents, jobs_pb2.JobName(name=name)).events)
 
     def restart_job(self, name: str) -> JobView:
@@ -88,7 +88,7 @@ class OperatorClient(Closing):
         self._call(self._stub.DeleteJob, jobs_pb2.JobName(name=name))
 
     def watch_job(self, name: str, interval_s: float = 1.0) -> Iterator[JobView]:
-        """Iterate over views of a job, with rates over the interval; the last is of its end."""
+        """Iterate over views of a job, with rates over the interval; the last view shows the job's end."""
         request = jobs_pb2.WatchJobRequest(name=name, interval_s=interval_s)
         views = self._stub.WatchJob(request)
         try:
@@ -103,7 +103,7 @@ class OperatorClient(Closing):
         return list(self._call(self._stub.ListSwitches, jobs_pb2.ListSwitchesRequest()).switches)
 
     def switch(self, name: str = "") -> SwitchView:
-        """Return one switch; without a name the only one."""
+        """Return one switch; without a name, the only switch."""
         return cast(SwitchView, self._call(self._stub.GetSwitch, jobs_pb2.SwitchName(name=name)))
 
     def _call(self, method: Any, request: Any) -> Any:
@@ -130,9 +130,8 @@ def as_dict(message: Any) -> dict[str, Any]:
         value = getattr(message, field.name)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             found[field.name] = dict(sorted(value.items()))
-        elif not isinstance(
-            value, (Message, str, int, float)
-        ):  # How fields say so differs between protobufs.
+        elif not isinstance(value, (Message, str, int, float)):
+            # A repeated field; how descriptors mark such fields differs between versions of protobuf.
             found[field.name] = [_plain(field, each) for each in value]
         elif not field.has_presence or message.HasField(field.name):
             found[field.name] = _plain(field, value)

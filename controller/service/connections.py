@@ -9,18 +9,18 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream
 
 CLIENT_TIMEOUT_S: Final = 10.0
-"""Time from the opening of a connection to the end of its answer, TLS included; and for taking a snapshot of the stream."""
+"""Time limit from the opening of a connection, TLS included, to the end of its answer; also for a viewer to take a snapshot."""
 MOST_CONNECTIONS: Final = 256
-MOST_VIEWERS: Final = 192  # Of the connections; the others are for requests that end.
+MOST_VIEWERS: Final = 192  # Connections that viewers may hold; the others are for requests that end.
 LARGEST_HEADER: Final = 16 << 10
-LARGEST_BODY: Final = 4 << 10  # No request needs any.
+LARGEST_BODY: Final = 4 << 10  # No request needs a body.
 
 
 class Connections(HTTPServer):
-    """Takes one request a connection, from however many clients.
+    """An HTTP server that takes one request per connection and limits the number of connections.
 
-    Where there is no room for another connection, the address that has the most loses its oldest: a client that sends its
-    request at once is answered, whatever slow ones do, and also where all have one address, as on loopback.
+    If there is no room for another connection, the address with the most connections loses its oldest one. So a client that
+    sends its request at once is answered even among many slow clients, and even if all share one address, as on loopback.
     """
 
     def initialize(self, *arguments: Any, **options: Any) -> None:
@@ -28,7 +28,7 @@ class Connections(HTTPServer):
         options |= {"no_keep_alive": True, "max_header_size": LARGEST_HEADER, "max_body_size": LARGEST_BODY}
         super().initialize(*arguments, **options)
         self._open: dict[IOStream, tuple[str, asyncio.TimerHandle]] = {}
-        """Address and deadline of each, the oldest first; those of viewers are cancelled."""
+        """Address and deadline of each open connection, the oldest first; deadlines of viewers are cancelled."""
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
         """Make room for a connection, and give it its deadline."""
@@ -54,7 +54,7 @@ class Connections(HTTPServer):
         return True
 
     async def in_time(self, stream: IOStream, writing: Awaitable[None]) -> None:
-        """Wait until a viewer has taken what was written, and close its connection if that takes too long."""
+        """Wait until a viewer has taken the written data, and close the connection if the viewer takes too long."""
         deadline = asyncio.get_running_loop().call_later(CLIENT_TIMEOUT_S, stream.close)
         try:
             await writing
@@ -62,7 +62,7 @@ class Connections(HTTPServer):
             deadline.cancel()
 
     def _by_address(self, viewing: bool) -> dict[str, list[IOStream]]:
-        """Return the open connections, of viewers or of others."""
+        """Return the open connections of viewers, or all others, by address."""
         found: dict[str, list[IOStream]] = defaultdict(list)
         for stream, (address, deadline) in self._open.items():
             if deadline.cancelled() == viewing and not stream.closed():

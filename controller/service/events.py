@@ -1,7 +1,7 @@
 """The event log: every transition of a job, a worker's seat and a switch's connection, with its time and reason.
 
-All transitions are made by `EventLog.on`, and nothing else keeps history: the process's log, the metrics, `netsum job watch` and
-`netsum job events` read it. It keeps the last `EVENTS_KEPT` transitions, in memory and in the store.
+All transitions go through the `EventLog`, which alone keeps history: the process's log, the metrics, `netsum job watch` and
+`netsum job events` read it. The log keeps the last `EVENTS_KEPT` transitions, in memory and in the store.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ NO_RANK: Final = -1
 
 
 class Subject(NamedTuple):
-    """What a transition is of: a job, the seat of one of its workers, or the connection to a switch."""
+    """The subject of a transition: a job, the seat of one of its workers, or the connection to a switch."""
 
     job: str  # The job's name; empty for a connection.
     rank: int = NO_RANK  # The worker's rank; `NO_RANK` for a job or a connection.
@@ -33,12 +33,12 @@ class Subject(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The table that its transitions are in: job, seat or link."""
+        """The name of the subject's transition table: job, seat or link."""
         return "link" if self.switch else "job" if self.rank == NO_RANK else "seat"
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What a record of the log says of it."""
+        """The fields that name the subject in a log record."""
         return {"switch": self.switch, "job": self.job, "worker": "" if self.rank == NO_RANK else self.rank}
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Transition(NamedTuple):
     """A transition as the log and the store keep it."""
 
     at: float  # Unix time in seconds.
-    # job, rank, switch: its `Subject`.
+    # job, rank, switch: the `Subject`.
     job: str
     rank: int
     switch: str
@@ -61,11 +61,11 @@ class Transition(NamedTuple):
     before: str
     event: str
     after: str
-    reason: str  # A sentence; empty where the event says it all.
+    reason: str  # A sentence; empty if the event needs no reason.
 
     @property
     def subject(self) -> Subject:
-        """What it is of."""
+        """The subject of the transition."""
         return Subject(self.job, self.rank, self.switch)
 
 
@@ -73,14 +73,14 @@ class Transition(NamedTuple):
 class EventLog:
     """The transitions of one controller."""
 
-    store: Store | None = None  # Where they outlive the process; None: nowhere.
+    store: Store | None = None  # Keeps the transitions beyond the process; None: no store does.
 
     def __post_init__(self) -> None:
         earlier = self.store.transitions() if self.store is not None else []
         self._kept = deque((Transition(*each) for each in earlier), maxlen=EVENTS_KEPT)
         self._unsaved: list[Transition] = []
         self._saving: asyncio.Handle | None = None
-        self._behind = False  # Whether the store has refused some.
+        self._behind = False  # Whether the store has failed to take the last transitions.
         self.counts: Counter[tuple[str, str]] = Counter()
         """Transitions since the process began, by table and event."""
 
@@ -95,7 +95,8 @@ class EventLog:
     ) -> State:
         """Return the state after an event, and record the transition.
 
-        Given the reason of the subject's last transition, one that changes neither the state nor the reason is not recorded.
+        `last_reason`: the reason of the subject's last transition; if it is given, a transition that changes neither state nor
+        reason is not recorded.
 
         Raises TransitionError if the event is not possible in the present state.
         """
@@ -105,11 +106,11 @@ class EventLog:
         return after
 
     def begin(self, subject: Subject, event: str, state: Enum, reason: str) -> None:
-        """Record that a subject begins, in a state."""
+        """Record the first state of a subject."""
         self._record(subject, "", event, state.value, reason)
 
     def of_job(self, name: str) -> list[Transition]:
-        """Return what happened to a job and its workers, and meanwhile to the connections to switches, the oldest first."""
+        """Return the transitions of a job, its workers and, while the job lived, switch connections, the oldest first."""
         found, alive = [], False
         for each in self._kept:
             if each.job == name:
@@ -123,7 +124,7 @@ class EventLog:
         return list(self._kept)[-count:]
 
     def save(self) -> None:
-        """Write to the store what it does not have; what it does not take now follows with the next transitions."""
+        """Write new transitions to the store; if the store fails, they follow with the next transitions."""
         self._saving = None
         added, self._unsaved = self._unsaved, []
         if self.store is None or not added:
@@ -144,6 +145,5 @@ class EventLog:
         self._kept.append(transition)
         self._unsaved.append(transition)
         if self.store is not None and not self._saving:
-            self._saving = asyncio.get_running_loop().call_soon(
-                self.save
-            )  # Those of one turn are one transaction.
+            # All transitions of one turn of the event loop are saved in one transaction.
+            self._saving = asyncio.get_running_loop().call_soon(self.save)

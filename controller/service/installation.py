@@ -1,4 +1,4 @@
-"""A job's entries on its switches: written and deleted over their links, in the order of `controller.installing`, and counted."""
+"""Writing, deleting and counting of a job's entries over its switches' links, in the order of `controller.installing`."""
 
 import contextlib
 from collections.abc import Sequence
@@ -14,20 +14,20 @@ from controller.switch_tables import SwitchTables
 
 
 class Installation:
-    """The links to the switches, and what jobs have on them."""
+    """The links to the switches, and the jobs' entries on them."""
 
     def __init__(self) -> None:
         self.links: dict[str, SwitchLink] = {}  # The link to each switch, by its name.
 
     @property
     def ready(self) -> set[str]:
-        """The switches that answer and hold what they should."""
+        """The switches that answer and have been reconciled."""
         return {name for name, link in self.links.items() if link.state is LinkState.READY}
 
     def link(self, switch: str) -> SwitchLink:
-        """Return the link to a switch; that of an aggregator host goes with its agent.
+        """Return the link to a switch.
 
-        Raises SwitchUnreachableError if there is none any more.
+        Raises SwitchUnreachableError if the switch is on an aggregator host whose agent is gone.
         """
         if switch not in self.links:
             raise SwitchUnreachableError(f"aggregator {switch} is gone")
@@ -36,7 +36,7 @@ class Installation:
     async def write(self, job: ServiceJob) -> bool:
         """Write a job's epoch to the switches that do not have it.
 
-        Returns whether all its switches hold the epoch; not if the job ended, or is being restarted, meanwhile. Raises
+        Returns whether all its switches hold the epoch; False if the job has ended, or is being restarted, meanwhile. Raises
         ControllerError if a switch refused or did not answer; the next session with it installs the rest.
         """
         epoch = job.record.epoch
@@ -57,11 +57,11 @@ class Installation:
         return True
 
     async def vacate(self, job: ServiceJob) -> None:
-        """Delete what a job's switches hold of it, now or by the reconciliation that begins the next session with them."""
+        """Delete a job's entries from its switches, now or by the reconciliation that begins the next session with a switch."""
         for switch, part in to_delete(job.parts):
 
             def withdraw(tables: SwitchTables, switch: str = switch, part: Job = part) -> None:
-                if job.parts.get(switch) is part:  # Else it has a later epoch, which is not to be deleted.
+                if job.parts.get(switch) is part:  # Else the switch has a later epoch, which must stay.
                     tables.withdraw(part)
 
             try:
@@ -72,7 +72,7 @@ class Installation:
                 pass  # No session: the next one begins with a reconciliation, which removes the job.
 
     async def reset_counters(self, job: ServiceJob) -> None:
-        """Set the counters of a job's id to zero: they still count for the job that had it before.
+        """Set the counters of a job's id to zero, as they still have the counts of the job that had the id before.
 
         Raises ControllerError if a switch refused or did not answer.
         """
@@ -94,12 +94,12 @@ class Installation:
             return Counted()
 
     async def count(self, job: ServiceJob) -> Counted:
-        """Read what a job's switches have counted; the packets are those of its root.
+        """Read the counters of a job's switches; `packets` are those of the root.
 
         Raises ControllerError if a switch refused or did not answer.
         """
         assert job.tree is not None
-        tree, parts = job.tree, dict(job.parts)  # The job may move to others meanwhile.
+        tree, parts = job.tree, dict(job.parts)  # The job may move to other switches meanwhile.
         by_switch: dict[str, dict[str, int]] = {}
         admitted: dict[int, int] = {}
         for branch in tree.branches:

@@ -50,7 +50,7 @@ class RefusalError(ControllerError):
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of a switch for one job."""
+    """The packets that switches counted for one job."""
 
     # Packets by counter; empty if the switch did not answer.
     packets: Mapping[str, int] = field(default_factory=dict)
@@ -68,14 +68,14 @@ Outbox = asyncio.Queue[ToWorker | RefusalError | None]
 class Seat:
     """A worker's place in a job."""
 
-    worker: WorkerRecord  # Its record in the store.
+    worker: WorkerRecord  # The worker's record in the store.
     job: str  # The job's name.
-    changes: "Changes[ServiceJob]"  # What its transitions and messages are parts of.
-    outbox: Outbox | None = None  # The queue of its stream; None while the worker is detached.
+    changes: "Changes[ServiceJob]"  # Defers transitions and messages until a change is on disk.
+    outbox: Outbox | None = None  # The queue of the worker's stream; None while the worker is detached.
     sent_epoch: int = 0  # The last epoch that was sent to the worker; 0 before the first.
     asked_again: int = 0  # The epoch that the worker asked to replace; 0 if it did not.
-    asked_resize: int = 0  # The same, by one that is without the workers that have left.
-    # report, reported: its last report, and when that arrived (`time.monotonic`).
+    asked_resize: int = 0  # The epoch after which the worker asked to resize the job; 0 if it did not.
+    # report, reported: the worker's last report, and the time of its arrival (`time.monotonic`).
     report: jobs_pb2.Report | None = None
     reported: float = 0.0
     # Makes the worker leave if it does not reattach in time; stopped while it is attached.
@@ -93,18 +93,18 @@ class Seat:
 
     @property
     def state(self) -> SeatState:
-        """Where it stands."""
+        """The state of the seat."""
         if self.worker.left:
             return SeatState.LEFT
         return SeatState.DETACHED if self.outbox is None else SeatState.ATTACHED
 
     @property
     def subject(self) -> Subject:
-        """What its transitions are of."""
+        """The seat as the subject of transitions."""
         return Subject(self.job, self.rank)
 
     def attach(self, outbox: Outbox) -> None:
-        """Give the seat a stream; its earlier one is ended."""
+        """Give the seat a stream, and end its earlier stream."""
         self._on(SeatEvent.ATTACH, "")
         self.disconnect_timer.stop()
         if self.outbox is not None:
@@ -137,36 +137,36 @@ class Seat:
 class ServiceJob:
     """A job that has not ended."""
 
-    record: JobRecord  # Its record in the store.
+    record: JobRecord  # The job's record, as the store is to have it.
     # Called with the job and an event after its state has changed.
     changed: Callable[["ServiceJob", JobEvent], None]
-    changes: "Changes[ServiceJob]"  # What its transitions and messages are parts of.
-    on_disk: JobRecord | None = None  # Its record as the store has it; None: it has none.
-    # Its workers by rank. A worker that left a running job keeps its seat until a restart.
+    changes: "Changes[ServiceJob]"  # Defers transitions and messages until a change is on disk.
+    on_disk: JobRecord | None = None  # The record that the store has; None: it has none.
+    # The workers' seats by rank. A worker that left a running job keeps its seat until a restart.
     seats: dict[int, Seat] = field(default_factory=dict)
-    # Workers that wait to be added when the job is resized.
+    # Seats of workers that wait to be added when the job is resized.
     newcomers: list[Seat] = field(default_factory=list)
-    resizing: bool = False  # Whether its workers wait for the first epoch after it was resized.
+    resizing: bool = False  # Whether the workers wait for the first epoch after a resize.
     admitted_epoch: int = 0  # The last epoch that all its switches are known to hold; 0 before the first.
-    # tree, parts, admissions: of its last epoch: which switches add for it, what each is to hold, the root first, and the
+    # tree, parts, admissions: for the last epoch, the switches that add for the job, its part on each (the root first), and the
     # admissions by rank.
     tree: Tree | None = None
     parts: dict[str, Job] = field(default_factory=dict)
     admissions: list[Admission] = field(default_factory=list)
     installed: dict[str, int] = field(default_factory=dict)  # The epoch that each switch is known to hold.
-    reason: str = ""  # Why it waits, or why it was last restarted.
-    # Its place in its queue, given by `JobQueues`; 0 while it does not wait. A job that is being installed keeps its place
-    # until its workers are admitted.
+    reason: str = ""  # Why the job waits, or why it was last restarted.
+    # The job's place in its queue, given by `JobQueues`; 0 while the job does not wait. A job that is being installed keeps
+    # its place until its workers are admitted.
     queue_place: int = 0
-    timer: Timer = field(default_factory=Timer)  # Ends it after its time in the queue, or without workers.
-    asked_at: float | None = None  # When it asked for its first slots (`time.monotonic`); None before.
-    waited_s: float | None = None  # How long it then waited for them; None while it waits.
+    timer: Timer = field(default_factory=Timer)  # Ends a job that waits, or has no workers, too long.
+    asked_at: float | None = None  # Time of the request for the first slots (`time.monotonic`); None before.
+    waited_s: float | None = None  # How long the job waited for its first slots, in s; None while it waits.
     last_counted: Counted = field(default_factory=Counted)  # The switch's counts when the job ended.
-    ended: asyncio.Event = field(default_factory=asyncio.Event)  # Set when it has ended.
-    # Where it stands; changed by `on` alone. A job that an earlier controller ran is installing until its switch has been
+    ended: asyncio.Event = field(default_factory=asyncio.Event)  # Set when the job has ended.
+    # The job's state, which only `on` changes. A job that an earlier controller ran is installing until its switches have been
     # reconciled.
     state: JobState = field(init=False)
-    last_ranks: LastRanks = field(init=False)  # Which of its workers begin collectives last.
+    last_ranks: LastRanks = field(init=False)  # Finds the worker that begins collectives last.
 
     def __post_init__(self) -> None:
         self.last_ranks = LastRanks(self.record.world_size)
@@ -179,7 +179,7 @@ class ServiceJob:
 
     @property
     def subject(self) -> Subject:
-        """What its transitions are of."""
+        """The job as the subject of transitions."""
         return Subject(self.name)
 
     def on(self, event: JobEvent, reason: str = "") -> None:
@@ -189,13 +189,13 @@ class ServiceJob:
         self.changed(self, event)
 
     def to_keep(self) -> JobRecord | None:
-        """Return what the store is to have of it, a copy of its record; None: nothing, as its workers would make it anew."""
+        """Return a copy of the record for the store; None if the job needs none, as its workers would make the job anew."""
         operated = self.record.operated and self.state is not JobState.ENDED
         return self.record.copy() if operated or self.record.running else None
 
     @property
     def waited_so_far_s(self) -> float:
-        """How long it has waited for its first slots, in seconds."""
+        """How long the job has waited for its first slots, in seconds."""
         if self.waited_s is not None or self.asked_at is None:
             return self.waited_s or 0.0
         return time.monotonic() - self.asked_at
@@ -225,7 +225,7 @@ class ServiceJob:
 
     @property
     def not_asked_to_resize(self) -> list[int]:
-        """The ranks that are present, and have not asked for an epoch without those that have left."""
+        """The present ranks that have not asked to resize the job in its current epoch."""
         return sorted(seat.rank for seat in self.present() if seat.asked_resize != self.record.epoch)
 
     def send_newcomers(self) -> None:
@@ -234,7 +234,7 @@ class ServiceJob:
         self.send(ToWorker(newcomers=jobs_pb2.Newcomers(count=count)))
 
     def renumber(self) -> None:
-        """Give the workers that are present, then newcomers, the ranks from 0 on; drop the seats of those that have left."""
+        """Renumber the present workers, then the newcomers, from rank 0 on; drop the seats of workers that have left."""
         waiting = [seat for seat in self.newcomers if seat.ready]
         going_on = sorted(self.present(), key=lambda seat: seat.rank)
         self.seats.clear()
@@ -259,7 +259,7 @@ class ServiceJob:
     def take_report(self, seat: Seat, report: jobs_pb2.Report) -> None:
         """Keep a worker's report."""
         seat.report, seat.reported = report, time.monotonic()
-        if not self.record.quorum:  # A worker that a quorum goes on without is not waited for.
+        if not self.record.quorum:  # A quorum does not wait for its last worker.
             self.last_ranks.add(seat.rank, report.durations)
 
     def send(self, message: ToWorker | RefusalError | None, but: Seat | None = None) -> None:
@@ -269,12 +269,12 @@ class ServiceJob:
                 seat.send(message)
 
     def send_gathering(self) -> None:
-        """Send all workers the missing ranks, or why the job waits."""
+        """Send all workers the missing ranks and, if the job waits for more than workers, the reason."""
         queued = "" if self.state is JobState.GATHERING else self.reason
         self.send(ToWorker(gathering=jobs_pb2.Gathering(missing=self.missing, queued=queued)))
 
     def send_epoch_to(self, seat: Seat, report_s: float) -> None:
-        """Send the current admission to one worker, unless it has it already."""
+        """Send the current admission to one worker, unless the worker has it already."""
         epoch = self.admitted_epoch
         if seat.outbox is None or seat.sent_epoch == epoch or epoch != self.record.epoch:
             return

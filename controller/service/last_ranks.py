@@ -1,4 +1,4 @@
-"""Which worker of a job the others wait for: of each collective, the one that began it last, by the workers' own durations."""
+"""Detection of stragglers: by the workers' reported durations, the worker of a job that begins most collectives last."""
 
 import statistics
 from collections import Counter, deque
@@ -9,21 +9,21 @@ from host_agent.durations import MOST
 from host_agent.job_api.jobs_pb2 import Durations
 
 WINDOW: Final = 1000
-"""The newest collectives that count."""
+"""The number of newest collectives that are evaluated."""
 _PENDING: Final = 4096
-"""Collectives that some workers have reported and others have not."""
+"""The maximum number of collectives that only some workers have reported."""
 LEAST_COLLECTIVES: Final = 20
 LEAST_NS: Final = 100_000
 LEAST_PART: Final = 0.01
-"""Of what a collective takes: less is no reason to look for a slow worker."""
+"""Minimum delay for a worker to count as a straggler, as a share of a collective's duration."""
 
 
 @dataclass(frozen=True)
 class LastRank:
     """A worker that was the last to begin most of the newest collectives.
 
-    `share`: of `collectives`, in which it was the last. `late_ns`: how much later it began than the last of the others, at
-    the median of those.
+    `share`: the share of `collectives` that the worker began last. `late_ns`: the median, over that share, of the time from the
+    beginning of the last other worker to the worker's own.
     """
 
     rank: int
@@ -42,7 +42,7 @@ class LastRanks:
         self._judged: deque[tuple[int, int, int]] = deque(maxlen=WINDOW)
 
     def add(self, rank: int, reported: Durations) -> None:
-        """Take what a worker has reported."""
+        """Record the durations that a worker has reported."""
         if reported.epoch < self._epoch or self._world_size < 2:
             return
         if reported.epoch > self._epoch:
@@ -63,18 +63,18 @@ class LastRanks:
         self._judged.append((rank, second - shortest, max(found.values())))
 
     def shares(self) -> dict[int, float]:
-        """Return in which share of the newest collectives each worker was the last; those that never were are left out."""
+        """Return the share of the newest collectives that each worker began last; workers that never did are left out."""
         counts = Counter(rank for rank, _, _ in self._judged)
         return {rank: count / len(self._judged) for rank, count in sorted(counts.items())}
 
     def slow(self) -> LastRank | None:
-        """Return the worker that the others wait for; None if they wait for none in particular."""
+        """Return the worker that the others wait for; None if there is no such worker."""
         if len(self._judged) < LEAST_COLLECTIVES:
             return None
         rank, share = max(self.shares().items(), key=lambda item: item[1])
         late_ns = 1000 * round(statistics.median(late for last, late, _ in self._judged if last == rank))
         took_ns = 1000 * statistics.median(took for _, _, took in self._judged)
-        halfway = (1 + 1 / self._world_size) / 2  # between what is to be expected by chance and always
+        halfway = (1 + 1 / self._world_size) / 2  # between the share expected by chance and 1
         if share < halfway or late_ns < max(LEAST_NS, LEAST_PART * took_ns):
             return None
         return LastRank(rank, share, len(self._judged), late_ns)

@@ -1,7 +1,7 @@
 """Waiting for leaves on hosts: the switches that ranks of a job on one machine share, below the switch that the machine is on.
 
-A rank starts one when the controller says so, and its agent then registers like that of any aggregator. The job waits for it
-for a limited time, then goes on without.
+A rank starts a leaf when the controller asks for it, and the leaf's agent then registers like that of any aggregator. The job
+waits for the leaf for a limited time, then goes on without it.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ RETRY_S = 60.0  # How long after a failure no job waits for the same leaf, in se
 class Leaves:
     """The leaves that jobs wait for.
 
-    `wait_s`: how long a job waits for one, in seconds. `on_changed`: called when a job that waits may go on.
+    `wait_s`: how long a job waits for a leaf, in seconds. `on_changed`: called when a job that waits may go on.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Leaves:
         self._switches = switches
         self._wait_s = wait_s
         self._on_changed = on_changed
-        self._until: dict[str, float] = {}  # Until when jobs wait for each, on the loop's clock.
+        self._until: dict[str, float] = {}  # The end of the wait for each leaf, on the loop's clock.
 
     def wait_for(self, job: ServiceJob) -> bool:
         """Have ranks start the leaves that a job lacks; return whether it waits for any, with the reason in the job."""
@@ -63,7 +63,7 @@ class Leaves:
             self._on_changed()
 
     def lost(self, name: str) -> None:
-        """Let jobs wait for a leaf again that is gone."""
+        """Let jobs wait again for a leaf that is gone."""
         self._until.pop(name, None)
 
     def _too_late(self, name: str, until: float) -> None:

@@ -34,8 +34,8 @@ class SwitchLink:
     """The link to one switch.
 
     `election_id`: the controller with the highest one is primary. `bring_up`: called at the beginning of each session,
-    before any request; reconciles the switch. `events`: where its transitions are recorded, but not that it failed again for
-    the same reason.
+    before any request; reconciles the switch. `events`: the log of the link's transitions, in which a repeated failure for
+    the same reason is recorded once.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class SwitchLink:
             return await self.do(request)
 
     async def read(self, request: Callable[[SwitchTables], Result]) -> Result:
-        """Carry out a request for a view: while the link is not ready it fails at once, and waits for no session.
+        """Carry out a request for a view, which fails at once while the link is not ready.
 
         Raises SwitchUnreachableError, ControllerError: as `call`.
         """
@@ -160,7 +160,7 @@ class SwitchLink:
                 await self._session_changed.wait()
 
     async def lose(self, error: ControllerError) -> None:
-        """End the session: it broke, or a refusal leaves the switch's state unknown; the next session reconciles it."""
+        """End a session that broke, or whose switch is in an unknown state after a refusal; the next session reconciles it."""
         superseded = isinstance(error, NotPrimaryError)
         await self._on(LinkEvent.SUPERSEDED if superseded else LinkEvent.LOST, str(error))
         await self._tear_down()

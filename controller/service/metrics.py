@@ -1,4 +1,4 @@
-"""What Prometheus reads."""
+"""The metrics for Prometheus."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ WORKER_COUNTERS = (
     *("chunks", "retransmissions", "probes", "duplicates", "stale", "collectives"),
     *("sparse_collectives", "sparse_blocks", "own_blocks", "union_blocks", "saved_bytes"),
 )
-"""What of a worker's report becomes a metric."""
+"""The fields of a worker's report that become metrics."""
 _STATES = {jobs_pb2.GATHERING: "gathering", jobs_pb2.QUEUED: "queued", jobs_pb2.RUNNING: "running"}
 
 
@@ -37,7 +37,7 @@ class Metrics:
         found.register(_Families(await result_in(self._loop, self._snapshot())))
         try:
             encode, kind = choose_encoder(accept)
-        except (TypeError, ValueError):  # It takes a header apart that any client can write.
+        except (TypeError, ValueError):  # Any client can send an invalid header.
             encode, kind = choose_encoder("")
         return encode(found), kind
 

@@ -1,7 +1,7 @@
-"""The moves of a service's running jobs: messages to their workers, deadlines, and when a move is tried again.
+"""The moves of a service's running jobs: messages to their workers, deadlines, and retries.
 
-`controller.moves` says what follows from the workers' answers. A move can be given up until it is carried out: the workers
-then go on in the old epoch, which the switches still hold.
+`controller.moves` decides how a move continues after a worker's answer. A move can be given up until it is carried out; the
+workers then go on in the old epoch, which the switches still hold.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class _Waiting(Move):
 class Moves:
     """The moves of a controller's jobs.
 
-    `wait_s`: how long a worker may take to answer, and the last one to end a collective that another has ended, in seconds.
+    `wait_s`: how long a worker may take to answer, or to end the collectives that another worker has ended, in seconds.
     `again`: called when a move that was given up may be tried again.
     """
 
@@ -66,7 +66,7 @@ class Moves:
         job.send(move.hold(job))
 
     def take(self, job: ServiceJob, seat: Seat, held: jobs_pb2.Held) -> Move | None:
-        """Process what a worker says of how far it has come; return the move when no worker has anything under way."""
+        """Process a worker's progress; return the move when no worker has a collective in progress."""
         move = self._moves.get(job)
         if move is None or job.state is not JobState.HELD or held.epoch != job.record.epoch:
             return None
@@ -86,7 +86,7 @@ class Moves:
         return move
 
     def notify(self, job: ServiceJob, seat: Seat) -> None:
-        """Send a worker that has attached again whether the move of its job goes on, or was given up."""
+        """Tell a worker that has reattached whether the move of its job goes on or was given up."""
         move = self._moves.get(job)
         if move is not None:
             seat.send(move.hold(job))
@@ -94,7 +94,7 @@ class Moves:
             seat.send(_release(job))
 
     def give_up(self, job: ServiceJob, reason: str) -> None:
-        """Let the workers go on in the epoch that they are in, if the job is held."""
+        """Give up a job's move, if it has one; workers of a held job go on in the present epoch."""
         move = self._moves.pop(job, None)
         if move is None:
             return
@@ -104,7 +104,7 @@ class Moves:
             job.send(_release(job))
 
     def put_off(self, job: ServiceJob, reason: str) -> None:
-        """Let a held job run in the epoch that it is in, and try its move again later."""
+        """Let a held job run in its present epoch, and try the move again later."""
         job.reason = f"it keeps its slots: {reason}"
         job.on(JobEvent.RELEASE, job.reason)
         backoff_s = self._backoff_s.get(job, FIRST_BACKOFF_S)
@@ -113,7 +113,7 @@ class Moves:
         retry.start(backoff_s, self._retry, job)
 
     def drop(self, job: ServiceJob) -> None:
-        """Forget a job that has ended or is restarted."""
+        """Drop the move and the retries of a job that has ended, is restarted or moves."""
         move = self._moves.pop(job, None)
         if move is not None:
             move.timer.stop()
@@ -128,7 +128,7 @@ class Moves:
             self.drop(job)
 
     def _watch_the_last(self, job: ServiceJob, move: _Waiting) -> None:
-        """Start the timer once a worker has ended all collectives before the boundary."""
+        """Start the timer for the other workers once one has ended all collectives before the boundary."""
         if not move.timer and move.last:
             self._start_timer(job, move)
 

@@ -1,6 +1,6 @@
 """The switches and hosts of a controller, and reading them from the folder of a testbed.
 
-Failures raise `ConfigError`; the message says what is wrong.
+Failures raise `ConfigError` with the reason.
 """
 
 import json
@@ -23,40 +23,39 @@ class PortSite:
 
 @dataclass(frozen=True)
 class SwitchSite:
-    """A switch."""
+    """A switch, as the controller's configuration describes it."""
 
-    name: str  # Its name in messages.
-    p4runtime: str  # gRPC address of its P4Runtime server.
-    device_id: int  # Its P4Runtime device id.
-    # ip, mac: its address on the data network.
+    name: str  # The name in messages.
+    p4runtime: str  # gRPC address of the switch's P4Runtime server.
+    device_id: int  # P4Runtime device id of the switch.
+    # ip, mac: the switch's address on the data network.
     ip: str
     mac: str
     stations: Mapping[str, int]  # The port to every host and other switch, by MAC address.
-    ports: Mapping[int, PortSite] = field(default_factory=dict)  # Names and peers of its ports, where known.
-    # Ports of links that are not in the network's spanning tree: no flooded packet leaves there, so that none goes round a
-    # loop.
+    ports: Mapping[int, PortSite] = field(default_factory=dict)  # Names and peers of the ports, where known.
+    # Ports of links outside the network's spanning tree; flooded packets do not leave there, as they would circulate.
     spare_ports: frozenset[int] = frozenset()
-    tls: TlsFiles = PLAINTEXT  # Certificates for its P4Runtime server.
-    # A process in the network namespace of its interfaces, on this machine; None: they are in the controller's own.
+    tls: TlsFiles = PLAINTEXT  # Certificates for the P4Runtime server.
+    # Id of a process on this machine in the network namespace of the switch's interfaces; None: the controller's namespace.
     namespace_pid: int | None = None
 
 
 @dataclass(frozen=True)
 class HostSite:
-    """A host."""
+    """A host, as the controller's configuration describes it."""
 
-    name: str  # Its name in messages.
-    # ip, mac: its addresses on the data network.
+    name: str  # The name in messages.
+    # ip, mac: the host's addresses on the data network.
     ip: str
     mac: str
-    switch: str  # The switch it is on.
-    # (address, UDP port) at which it reaches the switch, where that is not the switch's own address.
+    switch: str  # The switch that the host is on.
+    # (address, UDP port) at which the host reaches the switch, if it is not the switch's own; None: the switch's own.
     sends_to: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
 class Network:
-    """All switches and hosts."""
+    """All switches and hosts of a controller."""
 
     # switches, hosts: by name.
     switches: Mapping[str, SwitchSite]
@@ -78,7 +77,7 @@ class Network:
                 )
 
     def host_of(self, addresses: Iterable[str]) -> HostSite | None:
-        """Return the host that has the first of these addresses that any has."""
+        """Return the host of the first address that any host has; None if no host has one."""
         by_address = {host.ip: host for host in self.hosts.values()}
         return next((by_address[each] for each in addresses if each in by_address), None)
 

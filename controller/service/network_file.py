@@ -14,13 +14,13 @@ from netsum_common.channel import ChannelError, TlsFiles, check_target
 from netsum_common.errors import unknown_keys
 from topologies.spanning_tree import spanning_tree
 
-LAST_PORT = 509  # Of a v1model switch; 510 is the CPU, 511 drops.
+LAST_PORT = 509  # The last port of a v1model switch; 510 is the CPU, 511 drops.
 
 
 def network_of_file(path: Path) -> Network:
     """Read a TOML file that names switches and hosts; docs/controller.md shows one.
 
-    Raises ConfigError: with the file, the place in it and what was expected.
+    Raises ConfigError that names the file, the place in the file and the expected value.
     """
     try:
         described = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -96,7 +96,7 @@ def network_of_file(path: Path) -> Network:
 
 
 class _Panel:
-    """How ports of a switch are written: by number, or by their names on the front panel if the file says which those are."""
+    """The ports of a switch, by number or, if the file names an output of ``pm show``, by their names on the front panel."""
 
     def __init__(self, switch: str, table: "_Table") -> None:
         self._switch = switch
@@ -142,7 +142,7 @@ def _stations(
     attached: Mapping[str, int],
     links: Mapping[str, Mapping[int, str]],
 ) -> dict[str, int]:
-    """Return through which port of a switch each host is reached, by the fewest links."""
+    """Return the port by which a switch reaches each host over the fewest links, by the host's MAC address."""
     first_port: dict[str, int | None] = {switch: None}
     frontier = [switch]
     while frontier:

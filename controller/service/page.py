@@ -16,11 +16,11 @@ def read_part(name: str) -> str:
 
 
 def recorded_page(title: str, links: Iterable[Sequence[str]], steps: Iterable[Mapping[str, Any]]) -> str:
-    """Return one HTML document that shows steps one by one; it needs no other file.
+    """Return one HTML document that shows steps one by one and needs no other file.
 
-    `title`: what was recorded. `links`: pairs of names of hosts and switches that are joined. `steps`: each with `text`,
-    `from` and, if a packet travels, `to` and `short`, what that is. Optional are `at_ns`, `lost` and `sent`, the pairs of
-    names between which packets leave in answer.
+    `title`: names the recording. `links`: pairs of names of connected hosts and switches. `steps`: each with `text`, `from`
+    and, if a packet travels, `to` and `short`, a short name of the packet. Optional are `at_ns`, `lost` and `sent`, the pairs
+    of names between which packets leave in answer.
     """
     document = {"title": title, "links": list(links), "steps": list(steps)}
     recorded = json.dumps(document, ensure_ascii=False).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""The jobs that wait: in line for slots, or, with slots or without queueing for them, for workers and switches."""
+"""The waiting jobs: those in line for slots, and others, which have slots or do not queue for them."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from controller.service.states import JobEvent
 class JobQueues:
     """The queues of a controller: one for each switch, and one, whose name is empty, for all jobs on trees.
 
-    Jobs in line for slots, of which there may be thousands, are apart from the others, of which a switch has a few hundred.
+    Jobs in line for slots may be thousands, so they are kept apart from the others, of which a switch has a few hundred.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class JobQueues:
         self.sort_in(job)
 
     def sort_in(self, job: ServiceJob) -> None:
-        """Put a waiting job where it belongs, now that it has a place, has reserved slots or has given them up."""
+        """Put a waiting job into the right queue after it has got a place, reserved slots or given its slots up."""
         lines_up = job.record.if_full == "queue" and not job.record.job_id
         for jobs, belongs in zip(self._of(job), (lines_up, not lines_up), strict=True):
             if belongs and job.queue_place:
@@ -36,11 +36,11 @@ class JobQueues:
                 jobs.pop(job, None)
 
     def put_back(self, job: ServiceJob) -> None:
-        """Put a job whose last change was undone where it was before."""
+        """Put a job whose last change was undone back into its earlier place."""
         held = [job in jobs for jobs in self._of(job)]
         self.sort_in(job)
         for jobs, was_there in zip(self._of(job), held, strict=True):
-            if job in jobs and not was_there:  # `waiting` may be looking at it.
+            if job in jobs and not was_there:  # Else nothing changes, as `waiting` may be iterating.
                 ordered = sorted(jobs, key=lambda each: each.queue_place)
                 jobs.clear()
                 jobs.update(dict.fromkeys(ordered))
@@ -61,7 +61,7 @@ class JobQueues:
         return any(map(self.ahead, self._others))
 
     def waiting(self, queue: str) -> Iterator[ServiceJob]:
-        """Iterate over the jobs that can be served now: all that are not in line, then the line up to the first that stays in it.
+        """Iterate over the jobs that can be served now: all that are not in line, then the line up to the first job that stays.
 
         The caller serves each job before it takes the next.
         """

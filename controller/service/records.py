@@ -1,4 +1,4 @@
-"""A job as the store keeps it: its request, its workers, what it holds on its switch."""
+"""A job as the store keeps it: its request, its workers, and its id, epoch and slots."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,19 +13,19 @@ from host_agent.job_api.slot_request import Slots
 class WorkerRecord:
     """A worker of a job."""
 
-    rank: int  # Its rank in the job.
-    # host, ip, mac: its host, and that host's addresses.
+    rank: int  # The worker's rank in the job.
+    # host, ip, mac: the worker's host, and the host's addresses.
     host: str
     ip: str
     mac: str
     port: int  # The port of the switch that leads to the worker.
-    udp_port: int  # The UDP port it receives on; 0 until it has sent it.
-    # switch_ip, switch_port: the address and UDP port that it sends to.
+    udp_port: int  # The UDP port on which the worker receives; 0 until the worker has sent it.
+    # switch_ip, switch_port: the address and UDP port to which the worker sends.
     switch_ip: str
     switch_port: int
-    lease: str  # The secret with which it reattaches.
-    left: str = ""  # Why it has left; empty if it has not.
-    leaf: str = ""  # The switch on its machine that ranks of the job there can share, by name; empty: none.
+    lease: str  # The secret with which the worker reattaches.
+    left: str = ""  # Why the worker has left; empty if it has not.
+    leaf: str = ""  # Name of the leaf that ranks of the job on the machine can share; empty: none.
 
     @property
     def endpoint(self) -> WorkerEndpoint:
@@ -41,9 +41,9 @@ class WorkerRecord:
 
 @dataclass
 class JobRecord(JobRequest):
-    """A job that has not ended: its request, and what has become of it.
+    """A job that has not ended: its request and its state.
 
-    `switch`: the switch that adds for it; the root of its tree of switches, empty until that is chosen.
+    `switch`: the switch that adds for the job; in a tree of switches the root, empty until it is chosen.
     """
 
     slots: Slots = 0  # As requested, or the controller's default.
@@ -51,39 +51,39 @@ class JobRecord(JobRequest):
     created: float = 0.0  # Unix time in seconds.
     running: bool = False  # Whether the switch holds, or may hold, the current epoch.
     restarts: int = 0  # Number of earlier epochs.
-    # job_id, slot_base, slot_count: its id and slots; 0 while it has none.
+    # job_id, slot_base, slot_count: the job's id and slots; 0 while it has none.
     job_id: int = 0
     slot_base: int = 0
     slot_count: int = 0
     # epoch, token: the current epoch and its token; epoch 0 before the first.
     epoch: int = 0
     token: int = 0
-    lanes: int = 0  # Of the switch's program.
+    lanes: int = 0  # The lanes of the switch's program.
     spread: bool = False  # Whether each switch with workers of the job adds for them, in a tree of switches.
     # The first slot on each switch below `switch` in its tree, by the switch's name.
     below: dict[str, int] = field(default_factory=dict)
-    moves: int = 0  # How often it has got other slots while it ran.
-    # The epoch before the current one, if its workers go on from that without a restart; else 0.
+    moves: int = 0  # How often the job has got other slots while it ran.
+    # The epoch before the current one, if the workers go on from it without a restart; else 0.
     moved_from: int = 0
-    aggregator: str = ""  # The host that adds for it in place of switches; empty: none does.
-    home: str = ""  # The switch that it returns to from there; empty: whichever its tree has then.
+    aggregator: str = ""  # The host that adds for the job in place of switches; empty: none does.
+    home: str = ""  # The switch to return to from a host; empty: the root of the tree then.
     workers: dict[int, WorkerRecord] = field(default_factory=dict)  # The workers that have joined, by rank.
 
     @property
     def queue(self) -> str:
-        """The queue it waits in: that of its switch, or the one of all jobs on trees."""
+        """The name of the job's queue: its switch, or empty for all jobs on trees and on hosts."""
         return "" if self.spread or self.on_host else self.home or self.switch
 
     @property
     def slots_on(self) -> dict[str, SlotRange]:
-        """What it holds on each of its switches, the root first; nothing while it has no id."""
+        """The job's slots on each of its switches, the root first; empty while the job has no id."""
         if not self.job_id:
             return {}
         bases = {self.switch: self.slot_base, **self.below}
         return {switch: SlotRange(base, self.slot_count) for switch, base in bases.items()}
 
     def hold(self, held: Mapping[str, Job | Reservation]) -> None:
-        """Store what the job holds on its switches, by their names, the root first."""
+        """Record the job's parts or reservations, by the switches' names, the root first."""
         self.switch, root = next(iter(held.items()))
         self.job_id, self.slot_base, self.slot_count = root.job_id, root.slots.base, root.slots.count
         self.below = {switch: part.slots.base for switch, part in held.items() if switch != self.switch}
@@ -91,7 +91,7 @@ class JobRecord(JobRequest):
             self.epoch, self.token, self.lanes = root.epoch, root.token, root.lanes
 
     def release(self) -> None:
-        """Note that the job holds nothing, on no switch."""
+        """Record that the job holds no slots on any switch."""
         self.job_id = self.slot_base = self.slot_count = 0
         self.below = {}
         if self.aggregator:
@@ -100,12 +100,12 @@ class JobRecord(JobRequest):
             self.switch = ""
 
     def copy(self) -> "JobRecord":
-        """Return a record that later changes of this one leave as it is."""
+        """Return a copy that shares nothing with this record."""
         workers = {rank: replace(worker) for rank, worker in self.workers.items()}
         return replace(self, below=dict(self.below), workers=workers)
 
     def at_home(self) -> "JobRecord":
-        """Return the record as it would be if the job held nothing; this one stays as it is."""
+        """Return a copy of the record in which the job holds no slots."""
         home = replace(self, below={})
         home.release()
         return home

@@ -13,15 +13,14 @@ log = logging.getLogger(__name__)
 def restore_jobs(scheduler: Scheduler, workers: WorkerSeats) -> None:
     """Restore the jobs in the store; their workers have the recovery period to reattach.
 
-    The first session with each switch reconciles what it holds of them.
+    The first session with each switch reconciles the jobs' entries there.
     """
     registry = scheduler.registry
-    # The jobs in line, of which there may be thousands, after those that hold slots.
+    # Jobs that hold slots come first; jobs in line may be thousands.
     for record in sorted(registry.store.jobs(), key=lambda record: (not record.running, not record.job_id)):
         lost, running, admissions, on_disk = "", None, [], record.copy()
-        if (
-            record.spread and not record.running
-        ):  # Its workers, and with them its tree, may have changed since.
+        if record.spread and not record.running:
+            # The workers, and with them the tree, may have changed since the slots were reserved.
             record.release()
         if record.lanes not in (0, registry.files.lanes):
             lost = f"the switches' program now has {registry.files.lanes} lanes"
@@ -40,7 +39,7 @@ def restore_jobs(scheduler: Scheduler, workers: WorkerSeats) -> None:
             continue
         job = registry.job_of(record)
         job.on_disk = on_disk
-        if record.running:  # Thousands that wait would leave no room for what happened.
+        if record.running:  # Events of thousands of waiting jobs would push out the history.
             registry.events.begin(job.subject, "restore", job.state, "the controller was started again")
         if running is not None:
             job.tree, job.parts = running

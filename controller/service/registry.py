@@ -1,8 +1,8 @@
-"""What one controller knows: its jobs, what they hold on which switches, and the parts that decide what they could hold.
+"""The state of one controller: its jobs, their slots on switches, and the parts that decide which slots they could get.
 
-Nothing here takes a job to its next state: `scheduler` does. All of it is used in the event loop's thread.
+Nothing here takes a job to its next state: `scheduler` does. The registry is used only in the event loop's thread.
 
-Failures raise `RefusalError`; the message says what is wrong.
+Failures raise `RefusalError` with the reason.
 """
 
 import time
@@ -32,25 +32,24 @@ from netsum_common.channel import PLAINTEXT, TlsFiles
 
 ENDED_JOBS_KEPT = 100
 MAX_JOBS = 10_000
-"""Jobs that have not ended, at most; nearly all of them wait, as a switch has slots for a few hundred."""
+"""The maximum number of jobs that have not ended; nearly all of them wait, as a switch has slots for a few hundred."""
 
 
 @dataclass(frozen=True)
 class RegistryOptions:
-    """Sizes and times."""
+    """Sizes and times of a controller service."""
 
     slots: Slots = 64  # Slots of a job whose request does not state a number.
     grace_s: float = 2.0  # How long a worker whose stream broke may take to reattach, in seconds.
-    recovery_s: float = 30.0  # The same after a restart of the controller, in seconds.
+    recovery_s: float = 30.0  # How long workers may take to reattach after a restart of the controller, in s.
     idle_s: float = 600.0  # How long a created job waits for its first worker, in seconds.
     report_s: float = 1.0  # Interval of the workers' reports, in seconds.
-    share: Policy = "fixed"  # By what jobs share slots.
+    share: Policy = "fixed"  # The rule by which jobs share slots.
     least_slots: int = 1  # The fewest slots that a job gets where jobs share them; a power of two.
     move_s: float = 5.0  # How long a move to other slots may wait for a worker, in seconds.
     start_s: float = START_S  # How long an aggregator on a host may take to start, in seconds.
-    leaf_s: float = (
-        30.0  # How long a job waits for a switch that its ranks on one host are to share, in seconds.
-    )
+    # How long a job waits for a leaf that its ranks on one host are to share, in seconds.
+    leaf_s: float = 30.0
 
 
 class JobRegistry:
@@ -73,13 +72,12 @@ class JobRegistry:
         self.queues = JobQueues()  # The jobs that wait.
         self.events = EventLog(store)  # The transitions of jobs, seats and links.
         ledgers = {name: self.new_ledger(name) for name in network.switches}
-        self.changes = Changes(
-            store, self.events, ledgers, self.queues.put_back
-        )  # The way of a change to the disk.
-        self.switches = Installation()  # The connections to the switches, and what jobs have on them.
+        # Carries out changes of jobs in memory, on disk and in what follows.
+        self.changes = Changes(store, self.events, ledgers, self.queues.put_back)
+        self.switches = Installation()  # The links to the switches, and the jobs' entries on them.
         # The hosts that can add for jobs that no switch takes.
         self.aggregators = Aggregators(network, options.start_s, tls)
-        # trees, shares, reservations: where jobs can be placed, how many slots each is to have, and what each can get now.
+        # trees, shares, reservations: the placement of jobs, their shares of the slots, and the slots that they can get now.
         self.trees = JobTrees(network, ledgers, files.lanes, files.knows_trees)
         self.shares = Shares(options.share, options.least_slots, self.trees, self.jobs)
         self.reservations = Reservations(
@@ -106,10 +104,10 @@ class JobRegistry:
     def new_job(
         self, request: JobRequest, host: HostSite | None = None, operated: bool = False
     ) -> ServiceJob:
-        """Return a job as a request describes it; it holds nothing, and is not among `jobs` yet.
+        """Return a new job for a request; the job holds no slots, and is not among `jobs` yet.
 
-        `request`: of an operator, or of its first worker. Raises RefusalError: no switch could take it, or the controller has
-        `MAX_JOBS`.
+        `request`: an operator's, or that of the job's first worker. Raises RefusalError if the request is invalid, no switch
+        could ever grant it, or the controller has `MAX_JOBS` jobs.
         """
         check_new_name(request.name, "job")
         if len(self.jobs) >= MAX_JOBS:
@@ -129,9 +127,8 @@ class JobRegistry:
             "idle_s": (request.idle_s or self.options.idle_s) if operated else 0.0,
         }
         if request.slots is None and isinstance(self.options.slots, Share) and request.if_full == "refuse":
-            settled["if_full"] = (
-                "take less"  # It asked for no number, so fewer are no less than it asked for.
-            )
+            # The request states no number, so a smaller number does not fall short of it.
+            settled["if_full"] = "take less"
         record = JobRecord(**vars(request) | settled, spread=spread, operated=operated, created=time.time())
         try:
             self.reservations.check(record)
@@ -144,9 +141,9 @@ class JobRegistry:
         return ServiceJob(record, self.queues.on, self.changes)
 
     def _switch_for(self, asked: str, host: HostSite | None, spread: bool) -> str:
-        """Return the switch that adds a job: the requested one, else that of its first worker's host, else the first.
+        """Return the switch that adds for a job: the requested one, else the switch of its first worker, else the first.
 
-        Empty for a job that is spread over a tree of switches, whose root is chosen when all its workers have come.
+        The result is empty for a job on a tree of switches, whose root is chosen when all its workers have joined.
         """
         if spread:
             return ""

@@ -1,6 +1,6 @@
 """Validation of requests of workers and operators. Every refusal is one sentence.
 
-Failures raise `RefusalError`; the message says what is wrong.
+Failures raise `RefusalError` with the reason.
 """
 
 import secrets
@@ -32,8 +32,8 @@ def host_for(
 ) -> HostSite:
     """Return the host a worker runs on.
 
-    Where `Network.any_place` allows any host, it is one with no worker of the same job if there is one, of those one with the
-    fewest workers, and of those the first from that of the worker's rank on.
+    If `Network.any_place` allows any host, the host with the fewest workers of the same job is taken; among equals, the host
+    with the fewest workers of all jobs, then the first host from number `rank` on.
 
     With `aggregators`, which workers reach without the network's switches, a worker may be on a host that is on no switch.
     """
@@ -74,8 +74,8 @@ def host_for(
 def check_join(job: ServiceJob, request: jobs_pb2.JoinRequest) -> None:
     """Refuse a worker that cannot join a job.
 
-    Raises DisagreementError: its world size differs from that of earlier workers, and neither is known to be right. Raises
-    RefusalError: the worker cannot join; the message gives the reason.
+    Raises DisagreementError if the worker's world size differs from that of earlier workers, and the job neither was created by
+    an operator nor runs. Raises RefusalError if the worker cannot join; the message gives the reason.
     """
     record = job.record
     if record.join_token and not same_secret(record.join_token, request.join_token):
@@ -131,13 +131,13 @@ def same_secret(held: str, shown: str) -> bool:
 
 MAX_NUMBER = 1e15  # No duration, rate, weight or share in a message is larger.
 MAX_TEXT = 1000
-"""Characters of a text in a message at most, and elements of a list: errors repeat them, and must fit into a trailer."""
+"""Limit of the characters of a text and the elements of a list in a message: errors repeat them, and must fit a trailer."""
 
 
 def check_message(message: Message) -> None:
     """Refuse a message with a value, at any depth, that no client of netsum's sends.
 
-    That is a floating-point number that is NaN or too large, a negative duration, or a text or list that is too long.
+    Such a value is a floating-point number that is NaN or too large, a negative duration, or a text or list that is too long.
     """
     for field, value in message.ListFields():
         several = not isinstance(value, str | bytes | Message) and hasattr(value, "__len__")
@@ -165,7 +165,7 @@ def _check_value(name: str, value: object) -> None:
 
 
 def check_new_name(name: str, of: str) -> None:
-    """Refuse an invalid name of a job or an aggregator that is not known yet: older state files may have others."""
+    """Refuse an invalid name of a job or an aggregator that is not known yet: older state files may have invalid names."""
     try:
         check_name(name)
     except ValueError as expected:
@@ -186,7 +186,7 @@ def check_weight(weight: float) -> float:
 
 
 def check_quorum_request(quorum: int, world_size: int) -> None:
-    """Refuse a quorum of more than the job's workers with RefusalError; 0 is none."""
+    """Refuse, by RefusalError, a quorum of more than the job's workers; 0: no quorum."""
     try:
         check_quorum(quorum, world_size, LEAST_QUORUM_SLOTS)
     except JobRefusedError as refusal:
@@ -196,8 +196,8 @@ def check_quorum_request(quorum: int, world_size: int) -> None:
 def check_quorum_switch(record: JobRecord, rank: int, host: HostSite) -> None:
     """Refuse a worker of a job with a quorum that is on another switch than the job.
 
-    Raises DisagreementError: no operator made the job: its workers wait in vain for one another. Raises RefusalError: an
-    operator made it: another worker may come in this one's place.
+    Raises DisagreementError if no operator created the job, as its workers would wait for one another in vain. Raises
+    RefusalError if an operator did, as another worker may come in this one's place.
     """
     if not record.quorum or host.switch in ("", record.home or record.switch):
         return
@@ -222,7 +222,7 @@ def check_world(world_size: int, most: int) -> None:
 def read_slot_request(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None, IfFull]:
     """Read how many slots a job requests, and what to do if they are not free.
 
-    Raises RefusalError: unknown value of `if_full`.
+    Raises RefusalError if the value of `if_full` is unknown.
     """
     word = next((word for word, number in IF_FULL.items() if number == if_full), None)
     if word is None:
@@ -233,5 +233,5 @@ def read_slot_request(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None
 
 
 def read_request(message: jobs_pb2.CreateJobRequest | jobs_pb2.JoinRequest) -> JobRequest:
-    """Read what an operator, or a worker that joins, requests for a job; raises as `read_slot_request`."""
+    """Read the request for a job of an operator or a worker that joins; raises as `read_slot_request`."""
     return read_job_request(message, *read_slot_request(message.slots, message.if_full))

@@ -17,7 +17,7 @@ from host_agent.words import plural
 
 
 class SlotsComingError(JobRefusedError):
-    """A job's slots are not free yet: others are about to give them up."""
+    """A job's slots are not available yet, but other jobs are about to give slots up, or an aggregator starts."""
 
 
 class Reservations:
@@ -54,7 +54,7 @@ class Reservations:
         job.record.hold(held)
 
     def release(self, job: ServiceJob) -> None:
-        """Free what a job holds."""
+        """Free a job's id and slots."""
         self._trees.discard(job.record)
         job.record.release()
 
@@ -71,7 +71,7 @@ class Reservations:
     def _share(self, job: ServiceJob) -> int | None:
         """Return how many slots a job gets as its share; None where jobs do not share.
 
-        Raises SlotsComingError: other jobs must give them up first. Raises JobRefusedError: there is none for it.
+        Raises SlotsComingError if other jobs must give slots up first. Raises JobRefusedError if the job's share is 0.
         """
         if not self._shares.active:
             return None
@@ -79,7 +79,7 @@ class Reservations:
         plan = self._shares.plan(self._switches.ready, job)
         share = plan.get(record.name)
         if share is None:
-            return None  # No switches can take it: the reservation says why.
+            return None  # No switch can take the job; the reservation gives the reason.
         if share == 0:
             raise JobRefusedError(
                 "all slots are shared by jobs that have no more than the least: end a job first"
@@ -99,7 +99,7 @@ class Reservations:
     def _on_a_host(self, job: ServiceJob, refusal: JobRefusedError) -> dict[str, Reservation]:
         """Reserve slots on an aggregator host for a job that no switch takes.
 
-        Raises SlotsComingError: a host starts its aggregator first. Raises JobRefusedError: there is none, or none has room.
+        Raises SlotsComingError if a host starts its aggregator first. Raises JobRefusedError if no host has room.
         """
         try:
             return self._trees.reserve_on_host(job.record, self._switches.ready)
@@ -114,7 +114,7 @@ class Reservations:
         raise JobRefusedError(f"{refusal}; {failures}" if failures else str(refusal)) from None
 
     def room_at_home(self, job: ServiceJob) -> int:
-        """Return how many slots a job on a host would get on its switches; 0 if it has to stay."""
+        """Return how many slots a job on a host would get on its switches; 0 if the job has to stay."""
         home = job.record.at_home()
         ready = self._switches.ready
         try:
@@ -129,7 +129,7 @@ class Reservations:
         return asked if asked <= free else 0
 
     def take_home(self, job: ServiceJob, slots: int) -> None:
-        """Let a job hold slots on its switches in place of those on a host, or those again if there is no room any more."""
+        """Reserve slots on a job's switches in place of those on a host, or on the host again if there is no room any more."""
         record = job.record
         host = record.aggregator
         self.release(job)
@@ -167,9 +167,9 @@ class Reservations:
         return True
 
     def check(self, record: JobRecord) -> None:
-        """Refuse a job that no switch could grant its slots, even if it were empty.
+        """Refuse a job whose slots no switch could grant, even an empty one.
 
-        Raises JobRefusedError: with the reason.
+        Raises JobRefusedError with the reason.
         """
         capacity = self._trees.capacity
         count = slots_for(record.slots, self._trees.lanes, capacity)

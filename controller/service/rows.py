@@ -1,6 +1,6 @@
-"""Jobs, hosts and transitions as rows of the state file, and what no controller writes there.
+"""Jobs, hosts and transitions as rows of the state file, and checks for values that no controller writes.
 
-Rows that an editor or a broken disk has changed raise ValueError; the message names the value.
+Such values, which an editor or a broken disk has left in a row, raise ValueError; the message names the value.
 """
 
 import json
@@ -15,7 +15,7 @@ from host_agent.wire.constants import MAX_JOB_ID, MAX_WORLD_SIZE
 from netsum_common.channel import check_target
 
 _BOOLEANS: Final = ("operated", "running", "spread")
-_WORDS: Final = range(1 << 32)  # What fits into 32 bits.
+_WORDS: Final = range(1 << 32)  # Numbers of 32 bits.
 _PORTS: Final = range(1 << 16)
 _COUNTS: Final = range(1 << 31)
 _LONGEST: Final = 1e15  # No number of seconds, and no weight, is larger.
@@ -51,7 +51,7 @@ def _read_slots(text: str) -> Slots:
 
 
 def check_job(job: JobRecord) -> None:
-    """Refuse a job that no controller has."""
+    """Refuse a job with values that no controller writes."""
     ranges = {
         "world_size": range(1, MAX_WORLD_SIZE + 1),
         "quorum": range(job.world_size + 1),
@@ -80,11 +80,11 @@ def check_job(job: JobRecord) -> None:
         ipv4_int(worker.ip), ipv4_int(worker.switch_ip)
         _require(worker.switch_port in _PORTS, "switch_port", worker.switch_port)
         if worker.udp_port or job.running:
-            assert worker.endpoint  # Making it checks the rest.
+            assert worker.endpoint  # Making the endpoint checks the rest.
 
 
 def check_host(row: dict[str, Any]) -> None:
-    """Refuse a switch on a host that no agent has."""
+    """Refuse a switch on a host with values that no controller writes."""
     ipv4_int(row["ip"])
     check_target(row["p4runtime"])
     _require(row["device_id"] >= 0, "device_id", row["device_id"])
@@ -96,7 +96,7 @@ def check_host(row: dict[str, Any]) -> None:
 
 
 def check_transition(rank: int) -> None:
-    """Refuse a transition of a worker that no job has."""
+    """Refuse a transition with a rank that no job has."""
     _require(rank == -1 or rank in _WORDS, "rank", rank)
 
 

@@ -38,11 +38,11 @@ Answer = TypeVar("Answer")
 async def _next_message(context: Any) -> Any:
     """Return a stream's next message; None at its end.
 
-    Raises RefusalError: the message cannot be read, or has values that no client of netsum's sends.
+    Raises RefusalError if the message cannot be read, or has values that no client of netsum's sends.
     """
     try:
         message = await context.read()
-    except (DecodeError, UnicodeDecodeError) as error:  # The latter of protobuf in Python alone.
+    except (DecodeError, UnicodeDecodeError) as error:  # Only protobuf in pure Python raises the latter.
         raise RefusalError(Kind.WRONG, f"a stream's bytes are no message of the job API: {error}") from None
     if message is grpc.aio.EOF:
         return None
@@ -51,7 +51,7 @@ async def _next_message(context: Any) -> Any:
 
 
 async def _write_all(context: Any, outbox: asyncio.Queue[Any]) -> None:
-    """Send the messages of an outbox until None ends the stream. Raises RefusalError if the outbox had one."""
+    """Send the messages of an outbox until None ends the stream; raise a RefusalError that the outbox holds."""
     while (message := await outbox.get()) is not None:
         if isinstance(message, RefusalError):
             raise message
@@ -202,12 +202,11 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
 
     @_reporting_errors
     async def JobEvents(self, request: Any, context: Any) -> jobs_pb2.JobEventsReply:
-        """Return what happened to a job, of those that have ended too."""
+        """Return the transitions of a job, which may have ended."""
         events = self._registry.events.of_job(request.name)
         if not events:
-            self._registry.find(
-                request.name
-            )  # Else there was a job of that name, longer ago than the log goes back.
+            # Raises if there is no such job; the transitions of a job that exists may be older than the log.
+            self._registry.find(request.name)
         return jobs_pb2.JobEventsReply(events=map(event_view, events))
 
     @_reporting_errors
@@ -267,7 +266,7 @@ class OperatorsService(jobs_pb2_grpc.OperatorsServicer):
 
     @_reporting_errors
     async def GetSwitch(self, request: Any, context: Any) -> jobs_pb2.SwitchView:
-        """Return one switch; without a name the only one."""
+        """Return one switch; without a name, the only switch."""
         links = self._registry.switches.links
         name = request.name or (next(iter(links)) if len(links) == 1 else "")
         if name not in links:

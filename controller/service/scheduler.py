@@ -1,8 +1,8 @@
-"""The next step of every job: it waits for slots, gets an epoch and its admissions, moves to other slots, starts again, ends.
+"""The steps of every job: waiting for slots, getting an epoch and admissions, moving to other slots, restarting, ending.
 
 Each step is one change (`changes`): memory, then the disk, then messages and the switches; the workers hear of an epoch when the
 switches have it. After a crash in between, the reconciliation that begins the next session with a switch repairs the difference
-(`sessions`). A step that waits for switches looks again at its job before it goes on: it may have taken another step meanwhile.
+(`sessions`). A job may take another step while one step waits for switches, so that step checks the job before it goes on.
 """
 
 import asyncio
@@ -71,13 +71,13 @@ class Scheduler:
             self.end(job, f"no worker joined within {job.record.idle_s:g} s")
 
     def serve_soon(self, queue: str) -> None:
-        """Serve a queue in the background; requests that come before that begins are one."""
+        """Serve a queue in the background; requests before it begins are merged."""
         if queue not in self._due:
             self._due.add(queue)
             self.begin(self._serve(queue))
 
     def serve_all_soon(self) -> None:
-        """Serve all queues: what waiting jobs wait for may have changed."""
+        """Serve all queues in the background, after a change for which jobs may have waited."""
         for queue in ("", *self._trees.ledgers):
             self.serve_soon(queue)
 
@@ -114,9 +114,8 @@ class Scheduler:
             and not job.missing
             and self._reservations.has_other_switches(job)
         )
-        if (
-            job.state is not JobState.QUEUED
-        ):  # Its epoch is being installed: sessions with its switches go on with that.
+        if job.state is not JobState.QUEUED:
+            # The epoch is being installed, which the sessions with the job's switches continue.
             if elsewhere:
                 self.restart(job, job.reason)
             return
@@ -128,10 +127,10 @@ class Scheduler:
                 wanted = self._trees.leaves_of(record) & ready
                 if record.job_id and (elsewhere or wanted != self._trees.leaves_held(record)):
                     self.release(job)
-            # Which switches a job on a tree needs is known when all its workers have come.
+            # The switches of a job on a tree are known only when all its workers have joined.
             if not record.job_id and not (record.spread and job.missing):
                 self._reserve(job)
-            if job.missing:  # It waited for its slots alone.
+            if job.missing:  # The job waited only for its slots.
                 job.leave_queue()
                 self.idle(job)
                 return
@@ -148,13 +147,13 @@ class Scheduler:
             job.send_gathering()
 
     def add(self, job: ServiceJob) -> None:
-        """Take up a job that an operator creates: it has slots, or waits for them.
+        """Add a job that an operator creates, which gets slots or waits for them.
 
-        Raises RefusalError: it gets no slots, and does not wait. Raises StoreError: the job cannot be saved.
+        Raises RefusalError if the job gets no slots and does not wait. Raises StoreError if the job cannot be saved.
         """
         with self.changes.of(job):
             try:
-                if not job.record.spread:  # Else its switches follow from its workers.
+                if not job.record.spread:  # A spread job's switches follow from its workers.
                     self._reserve(job)
             except JobRefusedError as refusal:
                 self._let_wait(job, refusal)
@@ -177,15 +176,15 @@ class Scheduler:
     def _reserve(self, job: ServiceJob) -> None:
         """Reserve a job id and slots for a job.
 
-        Raises JobRefusedError: they are not available; the message gives the reason. Raises StoreError: the job cannot be
-        saved. Nothing is held then.
+        Raises JobRefusedError with the reason if slots are not available. Raises StoreError if the job cannot be saved. After
+        either error, no slots are reserved.
         """
         with self.changes.of(job):
             self._reservations.reserve(job)
             self.registry.queues.sort_in(job)
 
     def release(self, job: ServiceJob) -> None:
-        """Free what a job holds that is on no switch: it is to be placed anew."""
+        """Free the slots of a job that is on no switch, so that it is placed anew."""
         switches = job.record.slots_on
         with self.changes.of(job):
             self._reservations.release(job)
@@ -212,7 +211,7 @@ class Scheduler:
     def renew(self, job: ServiceJob, goes_on: bool = False) -> None:
         """Give a job its next epoch; its workers go on in it, or are notified of a restart.
 
-        Raises JobRefusedError: its switches cannot admit it. Raises StoreError: it cannot be saved.
+        Raises JobRefusedError if its switches cannot admit the job. Raises StoreError if the job cannot be saved.
         """
         record = job.record
         with self.changes.of(job):
@@ -253,14 +252,14 @@ class Scheduler:
         for seat in job.present():
             knows = seat.sent_epoch == record.epoch
             job.send_epoch_to(seat, self.registry.options.report_s)
-            if knows:  # An earlier controller may have held it.
+            if knows:  # An earlier controller may have held the worker.
                 self.moves.notify(job, seat)
         self.rebalance_soon()
 
     # Moves
 
     def held(self, job: ServiceJob, seat: Seat, held: jobs_pb2.Held) -> None:
-        """Process how far a worker has come that is held for a move of its job; the last answer begins the move."""
+        """Process the progress of a worker that is held for a move of its job; the last answer begins the move."""
         move = self.moves.take(job, seat, held)
         if move is not None:
             self.begin(self._move(job, move))
@@ -270,7 +269,7 @@ class Scheduler:
         before, left, epoch = job.record.slot_count, list(job.record.slots_on), job.record.epoch
         await self._switches.vacate(job)
         if job.state is not JobState.HELD or job.record.epoch != epoch:
-            return  # It ended, or is being restarted.
+            return  # The job ended, or is being restarted.
         with self._faults_noted(job):
             try:
                 with self.changes.of(job):
@@ -282,7 +281,7 @@ class Scheduler:
                             f"its share changed from {before} to {plural(job.record.slot_count, 'slot')}"
                         )
                     self.renew(job, goes_on=True)
-            except StoreError as fault:  # Its old epoch goes back to the switches.
+            except StoreError as fault:  # The old epoch goes back to the switches.
                 job.installed = {}
                 self.moves.put_off(job, str(fault))
             await self._install(job)
@@ -290,7 +289,7 @@ class Scheduler:
             self.room_on(switch)
 
     def rebalance_soon(self) -> None:
-        """Rebalance once the present event has been dealt with: a job runs, or a worker that a move waited for has attached."""
+        """Rebalance after the present event: a job runs, or a worker that a move waited for has attached."""
         asyncio.get_running_loop().call_soon(self.rebalance)
 
     def rebalance(self) -> None:
@@ -323,10 +322,10 @@ class Scheduler:
     # Restart and end
 
     def restart(self, job: ServiceJob, reason: str, resized: bool = False) -> asyncio.Task[None]:
-        """Give a running job a new epoch; return what ends when that has begun, or the job waits for what it lacks.
+        """Give a running job a new epoch; return a task that ends when the epoch has begun, or the job waits.
 
-        `resized`: the job goes on without the workers that have left and with those that wait to be added. Else, if workers
-        have left it, it waits for their ranks to join again. Raises StoreError: the job cannot be saved, and stays as it was.
+        `resized`: the job goes on without the workers that have left and with those that wait to be added. Otherwise, if workers
+        have left, the job waits for their ranks to join again. Raises StoreError if the job cannot be saved; it stays as it was.
         """
         before = job.record.world_size
         with self.changes.of(job):
@@ -334,7 +333,7 @@ class Scheduler:
                 job.on(JobEvent.RESTART, reason)
                 self.changes.after(self.moves.drop, job)
                 job.record.restarts += 1
-            # From now on its workers may leave and join like those of a created job.
+            # From now on, workers may leave and join as in a job that an operator created.
             job.record.operated = True
             job.reason = reason
             if resized:
@@ -348,7 +347,7 @@ class Scheduler:
             else:
                 for rank in [rank for rank, seat in job.seats.items() if seat.worker.left]:
                     job.vacate(rank)
-            if job.state in (JobState.GATHERING, JobState.QUEUED):  # Resized again before it had its epoch.
+            if job.state in (JobState.GATHERING, JobState.QUEUED):  # Resized again before the new epoch.
                 self._gather(job)
         return self.begin(self._clear(job))
 
@@ -362,7 +361,7 @@ class Scheduler:
         await self._serve(job.record.queue)
 
     def _cleared(self, job: ServiceJob) -> None:
-        """Take on a job that no switch holds any more."""
+        """Continue the restart of a job that no switch holds any more."""
         if job.state is not JobState.CLEARING:
             return
         try:
@@ -375,7 +374,7 @@ class Scheduler:
             raise
 
     def _gather(self, job: ServiceJob) -> None:
-        """Put a job that no switch holds into its queue, unless workers are missing; where it adds may follow from who comes."""
+        """Queue a job that no switch holds, unless workers are missing; its placement may depend on the workers that join."""
         placed_anew = job.record.spread and (job.resizing or job.missing)
         if job.record.job_id and (
             placed_anew or not job.record.slots_on.keys() <= self._switches.links.keys()
@@ -390,7 +389,7 @@ class Scheduler:
     def end(self, job: ServiceJob, reason: str, refusal: RefusalError | None = None) -> None:
         """End a job. Its workers receive the refusal if there is one, else the reason.
 
-        Raises StoreError: the store cannot forget the job, which stays as it was.
+        Raises StoreError if the store cannot delete the job, which stays as it was.
         """
         if job.state is JobState.ENDED:
             return
@@ -405,7 +404,7 @@ class Scheduler:
                 seat.outbox = None
 
     def _ended(self, job: ServiceJob) -> None:
-        """Forget a job that the store has forgotten, and free what it holds."""
+        """Drop a job that the store has deleted, and begin to free its slots."""
         self.moves.drop(job)
         job.timer.stop()
         del self.registry.jobs[job.name]
@@ -420,9 +419,9 @@ class Scheduler:
 
     @contextlib.contextmanager
     def _faults_noted(self, job: ServiceJob) -> Iterator[None]:
-        """End a job that is refused a step; one whose switch is not reached has its next session with it to go on.
+        """Handle the failure of a job's step: end a job that is refused, and retry the step of a job that cannot be saved.
 
-        One that cannot be saved tries the step again.
+        A job whose switch cannot be reached goes on in the next session with the switch.
         """
         try:
             yield

@@ -40,7 +40,7 @@ STOP_GRACE_S = 0.5
 _SERVER_OPTIONS = (
     # Otherwise a second server on the same port would receive every other call.
     ("grpc.so_reuseport", 0),
-    # Together they bound how long a worker's machine can be cut off unnoticed.
+    # The keepalive options together bound how long a worker's machine can be cut off unnoticed.
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
@@ -51,29 +51,29 @@ _SERVER_OPTIONS = (
 class ServiceOptions:
     """The configuration of a controller service."""
 
-    network: Network  # Its switches and hosts.
+    network: Network  # The controller's switches and hosts.
     # program, p4info: the compiled program for its switches, and its P4Info.
     program: Path
     p4info: Path
     state: Path | str = ":memory:"  # The state file; ":memory:" for none.
-    open_state: Callable[[Path | str], Store] = Store  # Opens it.
+    open_state: Callable[[Path | str], Store] = Store  # Opens the state file.
     # Addresses of the job API: "HOST:PORT" (port 0: any) or "unix:PATH".
     listen: tuple[str, ...] = (DEFAULT_CONTROLLER,)
     # Certificates of the job API; with `ca`, workers and operators need certificates too.
     tls: TlsFiles = PLAINTEXT
-    allow_remote: bool = False  # Whether it may listen without TLS where other machines can reach it.
+    allow_remote: bool = False  # Whether addresses that other machines reach may be served without TLS.
     # Address of the window and of the metrics for Prometheus; None for neither. On loopback it is plain HTTP.
     http: tuple[str, int] | None = None
-    http_token: str = ""  # What a browser and Prometheus must send; empty: nothing.
+    http_token: str = ""  # The token that a browser and Prometheus must send; empty: none.
     registry: RegistryOptions = field(default_factory=RegistryOptions)  # Sizes and times.
-    election_id: int = 1  # Its election id at all switches.
+    election_id: int = 1  # The controller's election id at all switches.
 
 
 @dataclass
 class RunningService:
     """A running service."""
 
-    # registry, scheduler, workers: its jobs, what takes them on, and their seats.
+    # registry, scheduler, workers: the jobs, the scheduler of their steps, and the workers' seats.
     registry: JobRegistry
     scheduler: Scheduler
     workers: WorkerSeats
@@ -102,7 +102,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         )
     for site in options.network.switches.values():
         if site.tls:
-            site.tls.channel_credentials()  # Now rather than in the background.
+            site.tls.channel_credentials()  # Fails now rather than in the background.
     least = options.registry.least_slots
     if not 0 < least <= files.slots or least & (least - 1):
         raise ConfigError(
@@ -139,7 +139,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
 
 
 def _check_names(network: Network, store: Store) -> None:
-    """Refuse invalid names of switches and hosts, but for those that an older state file has."""
+    """Refuse invalid names of switches and hosts, except names that an older state file has."""
     for name in (*network.switches, *network.hosts):
         try:
             check_name(name)

@@ -1,4 +1,4 @@
-"""The sessions with the switches: each begins with a reconciliation, which the jobs' next steps follow."""
+"""The sessions with the switches; each begins with a reconciliation, after which the jobs take their next steps."""
 
 import asyncio
 import logging
@@ -18,6 +18,7 @@ from host_agent.job_api import jobs_pb2
 
 log = logging.getLogger(__name__)
 
+# The columns of an aggregator host in the store.
 _OF_A_HOST = (
     "name",
     "ip",
@@ -28,13 +29,13 @@ _OF_A_HOST = (
     "udp_port",
     "tls",
     "mac",
-)  # Its columns in the store.
+)
 
 
 class Sessions:
     """Keeps the links to a controller's switches, and to those that agents have started on hosts.
 
-    `scheduler`: takes the jobs on from where a reconciliation leaves them.
+    `scheduler`: takes the jobs' next steps after a reconciliation.
     """
 
     def __init__(self, scheduler: Scheduler, election_id: int) -> None:
@@ -42,7 +43,7 @@ class Sessions:
         self._registry = scheduler.registry
         self._election_id = election_id
         self._program = zlib.crc32(self._registry.files.device_config())
-        """A number for the switches' program; a switch with another one gets it."""
+        """A checksum of the switches' program; a switch with another checksum in its mark gets the program."""
         self._host_links: dict[str, asyncio.Task[None]] = {}
         self._links = self._registry.switches.links
         for site in self._registry.network.switches.values():
@@ -62,7 +63,7 @@ class Sessions:
                 host_link.cancel()
 
     def register(self, offer: jobs_pb2.Offer) -> AggregatorHost:
-        """Take in a host whose agent can start a switch, or has; raises as `Aggregators.register`."""
+        """Register a host whose agent can start a switch, or has started one; raises as `Aggregators.register`."""
         aggregators = self._registry.aggregators
         if offer.workers and not (offer.leaf and offer.HasField("running")):
             raise RefusalError(Kind.WRONG, f"aggregator {offer.name} names workers, and is no leaf that runs")
@@ -92,13 +93,13 @@ class Sessions:
         return host
 
     def started(self, host: AggregatorHost, message: jobs_pb2.Started) -> None:
-        """Connect to the switch that an agent has started on its host, unless it failed; raises as `Aggregators.started`."""
+        """Connect to the switch that an agent has started on a host, unless it failed; raises as `Aggregators.started`."""
         site = self._registry.aggregators.started(host, message)
         if site is not None:
             self._connect(host, site)
 
     def _connect(self, host: AggregatorHost, site: SwitchSite) -> None:
-        """Connect to a switch that runs on a host, and remember it."""
+        """Connect to a switch that runs on a host, and save the host."""
         ledger = self._registry.new_ledger(site.name)
         self._registry.store.save_host({name: getattr(host, name) for name in _OF_A_HOST})
         self._registry.trees.add_aggregator(
@@ -122,7 +123,7 @@ class Sessions:
 
     def lost(self, host: AggregatorHost) -> None:
         """Restart a host's jobs elsewhere: its agent is gone, and its switch with it."""
-        if not self._scheduler.closing:  # Else it comes back to the next controller.
+        if not self._scheduler.closing:  # Else the agent comes back to the next controller.
             self._scheduler.changes.certainly(self._lost, host)
 
     def _lost(self, host: AggregatorHost) -> None:
@@ -140,9 +141,8 @@ class Sessions:
             changes.after(self._forget, host)
             for job in jobs:
                 job.reason = f"aggregator {name} is gone"
-                job.record.below.pop(
-                    name, None
-                )  # Its other switches hold it until the scheduler places it anew.
+                # The other switches hold the job until the scheduler places it anew.
+                job.record.below.pop(name, None)
                 if job.record.running:
                     self._scheduler.restart(job, job.reason)
                 elif job.record.aggregator and job.state is not JobState.CLEARING:
@@ -174,7 +174,7 @@ class Sessions:
             new_mark = self._program << 31 | secrets.randbits(31)
             await link.set_pipeline(new_mark)
             running = self._running_on(name)
-            # In one transaction: a switch that is marked has no job of an epoch from before.
+            # In one transaction, so that no switch with the new mark has a job of an earlier epoch.
             with changes.of(*running):
                 changes.write(self._registry.store.mark_switch, name, new_mark)
                 for job in running:
@@ -200,7 +200,7 @@ class Sessions:
             log.info("%s", finding, extra={"switch": name})
         for job, part in held:
             if not job.record.running or job.record.epoch != part.epoch:
-                continue  # It ended, or another of its switches was restarted, in the meantime.
+                continue  # The job ended, or another of its switches was restarted, in the meantime.
             job.installed[name] = part.epoch
             if job.installed.keys() >= job.parts.keys():
                 self._scheduler.admit(job)

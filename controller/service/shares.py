@@ -1,4 +1,4 @@
-"""How many slots each of a service's jobs is to have now, where jobs share them. No I/O."""
+"""The number of slots that each of a service's jobs is to have, where jobs share slots. No I/O."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -33,9 +33,9 @@ class Shares:
         return self.policy != "fixed"
 
     def plan(self, ready: Collection[str], also: ServiceJob | None = None) -> dict[str, int]:
-        """Return how many slots each job is to have: those that hold some, and those that wait for some."""
+        """Return how many slots each job that holds slots, or waits for some, is to have."""
         holding = [job for job in self._jobs.values() if job.record.job_id and not job.record.aggregator]
-        # They return where there is room for them beside all others.
+        # Jobs on hosts return only if switches have room for them beside all other jobs.
         on_hosts = [job for job in self._jobs.values() if job.record.aggregator]
         asking = [job for job in self._jobs.values() if job.queue_place and not job.record.job_id]
         if also is not None and also not in asking and not also.record.job_id:
@@ -51,10 +51,10 @@ class Shares:
         return share_out(claims, capacities, self._least)
 
     def changes(self, ready: Collection[str], waiting: bool) -> Iterator[tuple[ServiceJob, int]]:
-        """Iterate over the jobs that are to have other slots than they hold, and how many; none where jobs do not share.
+        """Iterate over (job, new number of slots) of the jobs whose number is to change; none where jobs do not share.
 
-        `waiting`: whether a job waits for slots; then no other gets more. The caller changes each job before it takes the
-        next.
+        `waiting`: whether some job waits for slots; if so, no other job gets more. The caller changes each job before it takes
+        the next.
         """
         plan = self.plan(ready) if self.active else {}
         for job in list(self._jobs.values()):
@@ -65,7 +65,7 @@ class Shares:
                     yield job, slots
 
     def jain(self) -> float:
-        """Return Jain's index of what jobs hold by their weights; those that have all they can use do not count."""
+        """Return Jain's index of the jobs' slots over their weights; jobs that have all they can use do not count."""
         short = []
         for job in self._jobs.values():
             counts = job.record.running and not job.record.aggregator

@@ -1,4 +1,4 @@
-"""How many slots of a switch a request amounts to."""
+"""The number of slots that a request amounts to."""
 
 import math
 
@@ -8,19 +8,19 @@ from host_agent.wire.constants import HEADER_BYTES
 from host_agent.wire.header import FRAME_HEADERS_BYTES
 
 _ON_THE_WIRE_BYTES = 4 + 8 + 12
-"""Check sequence, preamble and gap, which a frame costs on the wire beside its bytes."""
+"""Bytes of check sequence, preamble and gap, which a frame costs on the wire beside its headers and payload."""
 
 
 def wire_bits(lanes: int) -> int:
-    """Return what a chunk costs on a link, in bits."""
+    """Return the size of a chunk's packet on a link, in bits."""
     return 8 * (FRAME_HEADERS_BYTES + HEADER_BYTES + 4 * lanes + _ON_THE_WIRE_BYTES)
 
 
 def slots_for(request: Slots, lanes: int, capacity: int) -> int:
     """Return how many slots a request asks for: a power of two, possibly more than the switch has.
 
-    `request`: what the job's first worker or its operator asked for. `lanes`: int32 values a packet carries. Raises
-    JobRefusedError if the request is invalid; the message says why.
+    `request`: the request of the job's first worker or its operator. `lanes`: int32 values a packet carries. Raises
+    JobRefusedError with the reason if the request is invalid.
     """
     match request:
         case BandwidthDelay(rate, rtt):

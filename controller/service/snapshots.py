@@ -1,4 +1,4 @@
-"""What the window shows: one JSON document a tick, shared by all viewers, and none without viewers."""
+"""Snapshots for the window: one JSON document a tick, shared by all viewers; none are taken without viewers."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ class Snapshots:
                 self._wanted.clear()
 
     async def events_of(self, job: str) -> bytes:
-        """Return all that the event log has of a job, as a JSON document."""
+        """Return the transitions of a job in the event log as a JSON document."""
 
         async def read() -> list[EventView]:
             return list(map(event_view, self._registry.events.of_job(job)))
@@ -63,7 +63,7 @@ class Snapshots:
         return _encoded(list(map(as_dict, await result_in(self._loop, read()))))
 
     async def take(self) -> None:
-        """Take snapshots while there are viewers, until this is cancelled."""
+        """Take snapshots while there are viewers, until cancelled."""
         while await self._wanted.wait():
             began = time.monotonic()
             try:
@@ -111,7 +111,7 @@ class Snapshots:
 
 
 def _job(view: JobView) -> dict[str, Any]:
-    """Return a job as `netsum job show --json` has it, but of its workers only what the window shows: there may be thousands."""
+    """Return a job as in `netsum job show --json`, but with fewer fields of each worker, as there may be thousands."""
     rest = JobView()
     rest.CopyFrom(view)
     del rest.workers[:]

@@ -1,4 +1,4 @@
-"""The states of jobs, seats and switch links, as tables. An event that a table does not list raises.
+"""The states of jobs, seats and switch links, as tables. An event that a table does not list raises `TransitionError`.
 
 The diagrams in docs/controller.md are generated from these tables: ``python -m controller.service.states docs/controller.md``.
 """
@@ -12,22 +12,22 @@ from typing import Any, Final
 
 
 class JobState(Enum):
-    """Where a job stands."""
+    """The state of a job."""
 
     GATHERING = "gathering"  # Workers are missing.
-    QUEUED = "queued"  # It waits for slots, or for its switch.
+    QUEUED = "queued"  # The job waits for slots, or for its switches.
     INSTALLING = "installing"
-    """Its epoch is on disk, and may be on the switch; no worker has its admission yet."""
-    RUNNING = "running"  # The switch holds its epoch, and its workers have their admissions.
+    """The epoch is on disk, and may be on the switches; no worker has its admission yet."""
+    RUNNING = "running"  # The switches hold the epoch, and the workers have their admissions.
     CLEARING = "clearing"
-    """Its epoch is over, on disk too; its switches may still hold it, and are being cleared of it. Its slots are not free."""
+    """The epoch is over, on disk too, but the switches may still hold it while it is deleted there. The slots are not free."""
     HELD = "held"
-    """Its workers stop between two collectives, to go on with other slots; the switches hold its epoch."""
+    """The workers stop between two collectives, to go on with other slots; the switches hold the epoch."""
     ENDED = "ended"
 
 
 class JobEvent(Enum):
-    """What can happen to a job."""
+    """An event of a job."""
 
     ENQUEUE = "enqueue"
     DEQUEUE = "dequeue"
@@ -64,13 +64,13 @@ JOB_TRANSITIONS: Final = {
     (JobState.HELD, JobEvent.RESTART): JobState.CLEARING,
     (JobState.HELD, JobEvent.END): JobState.ENDED,
 }
-"""RENEW gives the job its next epoch, ADMIT follows when the switch holds it. CLEAR follows RESTART when none of its switches
-holds the job's last epoch any more, or receives a packet before it is reconciled. A new session with a switch that kept its
-entries admits running jobs again; one with a switch that restarted renews them."""
+"""RENEW gives the job its next epoch; ADMIT follows when the switches hold the epoch. CLEAR follows RESTART when each of the
+job's switches has deleted the last epoch, or will be reconciled before it is used again. A new session with a switch that kept
+its entries admits running jobs again; a session with a switch that restarted renews them."""
 
 
 class SeatState(Enum):
-    """Where a worker's seat stands."""
+    """The state of a worker's seat."""
 
     ATTACHED = "attached"  # The worker's stream is open.
     DETACHED = "detached"  # The stream broke; the worker may attach again until its timer expires.
@@ -78,7 +78,7 @@ class SeatState(Enum):
 
 
 class SeatEvent(Enum):
-    """What can happen to a seat."""
+    """An event of a seat."""
 
     ATTACH = "attach"
     DETACH = "detach"
@@ -92,19 +92,19 @@ SEAT_TRANSITIONS: Final = {
     (SeatState.DETACHED, SeatEvent.ATTACH): SeatState.ATTACHED,
     (SeatState.DETACHED, SeatEvent.LEAVE): SeatState.LEFT,
 }
-"""An ATTACH of an attached seat replaces its stream: the worker noticed first that the old one broke."""
+"""An ATTACH of an attached seat replaces its stream, if the worker noticed first that the old stream broke."""
 
 
 class LinkState(Enum):
-    """Where the connection to a switch stands."""
+    """The state of the connection to a switch."""
 
     CONNECTING = "connecting"
-    READY = "ready"  # The controller is primary, and the switch holds what it should.
+    READY = "ready"  # The controller is primary, and the switch has been reconciled.
     STANDBY = "standby"  # Another controller is primary.
 
 
 class LinkEvent(Enum):
-    """What can happen to the connection to a switch."""
+    """An event of the connection to a switch."""
 
     RECONCILED = "reconciled"
     LOST = "lost"

@@ -1,9 +1,9 @@
-"""What must not be forgotten, in an SQLite file: jobs, their workers, of each switch its last epoch and mark, the event log.
+"""Durable controller state, in an SQLite file: jobs, workers, the last epoch and mark of each switch, and the event log.
 
-A change is on disk before it is on a switch, so what a killed controller leaves is never ahead of its memory. One process
-uses the file at a time.
+A change is on disk before it is on a switch, so after a kill of the controller no switch is ahead of the file. One process uses
+the file at a time.
 
-Failures raise `StoreError`; the message says what is wrong.
+Failures raise `StoreError` with the reason.
 """
 
 import contextlib
@@ -23,7 +23,8 @@ from netsum_common.errors import NetsumError
 
 SCHEMA_VERSION = 4
 
-LOCK_S = 0.2  # How long a write waits for another process that has locked the file, in seconds: nothing else goes on then.
+# How long a write waits for another process that has locked the file, in seconds; the event loop stands still meanwhile.
+LOCK_S = 0.2
 
 _SCHEMA = """
 CREATE TABLE switch (name TEXT PRIMARY KEY, last_epoch INTEGER NOT NULL, mark INTEGER NOT NULL) STRICT;
@@ -59,14 +60,15 @@ CREATE TABLE IF NOT EXISTS leaf (
   job TEXT NOT NULL REFERENCES job ON DELETE CASCADE, rank INTEGER NOT NULL, leaf TEXT NOT NULL, PRIMARY KEY (job, rank)
 ) STRICT
 """
-"""Files of earlier versions lack them; an earlier netsum that reads this one's ignores them."""
+"""Tables that files of earlier versions lack; an earlier netsum that reads a newer file ignores them."""
 
 
 class Store(Closing):
     """The state file; a context manager that closes it.
 
-    `path`: made if it is not there, readable by its owner alone: it holds tokens. ``:memory:`` forgets. Raises StoreError:
-    another process uses it, it is of another version, or it is no such file. `connect`: opens the database.
+    `path`: the file, which is made if missing, readable by its owner alone, as it holds tokens. ``:memory:``: no file.
+    `connect`: opens the database. Raises StoreError if another process uses the file, or it is of another version or no
+    database.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Store(Closing):
         try:
             self._database = connect(self._path, LOCK_S, isolation_level=None, check_same_thread=False)
             with self._explained():
-                self._prepare()  # Before anything is changed in a file of another version.
+                self._prepare()  # Refuses a file of another version before anything is changed.
                 self._database.execute("PRAGMA journal_mode = WAL")
                 self._database.execute("PRAGMA synchronous = FULL")
                 self._database.execute("PRAGMA foreign_keys = ON")
@@ -97,7 +99,7 @@ class Store(Closing):
             self._lock = -1
 
     def switch(self, name: str) -> tuple[int, int]:
-        """Return the last epoch used on a switch and the mark its program has; 0 if there was none."""
+        """Return the last epoch used on a switch, and the mark of its program; 0 if there was none."""
         with self._explained():
             query = "SELECT last_epoch, mark FROM switch WHERE name = ?"
             found = self._database.execute(query, (name,)).fetchone()
@@ -110,7 +112,7 @@ class Store(Closing):
         return {row["name"] for row in found}
 
     def mark_switch(self, name: str, mark: int) -> None:
-        """Remember the mark that a switch's program was given."""
+        """Save the mark that a switch's program was given."""
         with self.transaction():
             self._put_switch(name, mark=mark)
 
@@ -127,7 +129,7 @@ class Store(Closing):
         return hosts
 
     def save_host(self, row: dict[str, Any]) -> None:
-        """Remember a switch that runs on a host."""
+        """Save a switch that runs on a host."""
         columns = {**row}
         mac = {"name": row["name"], "mac": columns.pop("mac", "")}
         workers = {"name": row["name"], "workers": columns.pop("workers", "")}
@@ -137,12 +139,12 @@ class Store(Closing):
             self._insert("adds_for", workers, conflict=["name"])
 
     def forget_host(self, name: str) -> None:
-        """Remember a switch on a host no longer."""
+        """Delete a switch on a host."""
         with self.transaction():
             self._database.execute("DELETE FROM host WHERE name = ?", (name,))
 
     def save(self, job: JobRecord) -> None:
-        """Remember a job as it is now, and that its epoch has been used."""
+        """Save a job as it is now, and its epoch as the last one used on its switches."""
         row = job_row(job)
         on_host = row.pop("on_host")
         with self.transaction():
@@ -160,7 +162,7 @@ class Store(Closing):
                 self._insert("leaf", {"job": job.name, "rank": worker.rank, "leaf": leaf})
 
     def forget(self, name: str) -> None:
-        """Remember a job no longer."""
+        """Delete a job."""
         with self.transaction():
             self._database.execute("DELETE FROM job WHERE name = ?", (name,))
 
@@ -175,7 +177,7 @@ class Store(Closing):
         return found
 
     def add_transitions(self, added: Iterable[tuple[Any, ...]], kept: int) -> None:
-        """Append transitions to the event log, and forget the oldest beyond `kept`."""
+        """Append transitions to the event log, and delete the oldest beyond `kept`."""
         statement = "INSERT INTO event (at, job, rank, switch, before, event, after, reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         with self.transaction():
             self._database.executemany(statement, added)
@@ -207,7 +209,7 @@ class Store(Closing):
 
     @contextlib.contextmanager
     def sensible(self, what: str) -> Iterator[None]:
-        """Read what an earlier controller has written; raise StoreError if none has: someone else, or the disk, changed it."""
+        """Read saved values in a block; raise StoreError for values that no controller has written, but an editor or the disk."""
         try:
             yield
         except (ValueError, TypeError, LookupError, AttributeError, NetsumError) as error:
@@ -254,7 +256,7 @@ class Store(Closing):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Write all that the block writes, or nothing. A block within another one is written with the outer one."""
+        """Write the changes of a block in one transaction; a nested block joins the transaction of the outer one."""
         if self._writing:
             yield
             return
@@ -266,14 +268,14 @@ class Store(Closing):
                 yield
                 self._database.execute("COMMIT")
         except BaseException:
-            with contextlib.suppress(sqlite3.Error):  # Else the next one tries it first.
+            with contextlib.suppress(sqlite3.Error):  # If this fails, the next transaction rolls back first.
                 self._roll_back()
             raise
         finally:
             self._writing = False
 
     def _roll_back(self) -> None:
-        """Undo what has not been committed; SQLite itself undoes what met a full disk."""
+        """Roll back an open transaction, if any; on a full disk, SQLite rolls back by itself."""
         if self._database.in_transaction:
             self._database.execute("ROLLBACK")
 
@@ -286,7 +288,7 @@ class Store(Closing):
 
 
 def _locked(path: Path) -> int:
-    """Open the lock beside a state file; it is ours until it is closed, or we end."""
+    """Open and take the lock beside a state file; this process holds the lock until the descriptor is closed."""
     if path.is_dir():
         raise StoreError(f"expected a file for the controller's state, and {path} is a folder")
     try:

@@ -11,16 +11,16 @@ class Timer:
         self._handle: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
-        """Whether it was started, and not stopped since."""
+        """Whether the timer was started, and not stopped since."""
         return self._handle is not None
 
     def start(self, seconds: float, call: Callable[..., object], *arguments: object) -> None:
-        """Have a function called, in place of the one that the timer was started for before."""
+        """Schedule a call, in place of an earlier one."""
         self.stop()
         self._handle = asyncio.get_running_loop().call_later(seconds, call, *arguments)
 
     def stop(self) -> None:
-        """Call nothing."""
+        """Cancel the call."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

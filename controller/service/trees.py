@@ -1,6 +1,6 @@
-"""On which switches a service's jobs are added, and what each switch holds of them. No I/O.
+"""The switches that add for a service's jobs, and the jobs' slots there. No I/O.
 
-Failures raise `JobRefusedError`; the message says what is wrong.
+Failures raise `JobRefusedError` with the reason.
 """
 
 from collections import Counter
@@ -21,13 +21,13 @@ from controller.trees import Place, Tree, TreeSwitch, place_tree
 from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE, POOL_SLOTS
 
 HOST_PORT: Final = 0  # The only port of an aggregator on a host.
-JOBS_OF_A_HOST: Final = 8  # Jobs that an aggregator host has room for, whatever they request.
+JOBS_OF_A_HOST: Final = 8  # A job gets at most 1/8 of a host's slots, so a host has room for 8 jobs.
 
 
 class JobTrees:
     """The trees of the jobs of a controller. A job on one switch is a tree of that switch.
 
-    `lanes`: int32 values a packet carries. `possible`: whether the switches' program knows trees.
+    `lanes`: int32 values a packet carries. `possible`: whether the switches' program supports trees.
     """
 
     def __init__(self, network: Network, ledgers: dict[str, JobLedger], lanes: int, possible: bool) -> None:
@@ -37,7 +37,7 @@ class JobTrees:
         self._held = Ledgers(ledgers)
         self._aggregators: dict[str, TreeSwitch] = {}
         self._leaves: dict[str, TreeSwitch] = {}
-        # The workers' addresses of aggregators that are leaves.
+        # The networks of the workers that leaves add for, by the leaves' names.
         self._workers_of: dict[str, IPv4Network] = {}
         self._known = possible
         self._possible = possible and len(network.switches) > 1
@@ -53,7 +53,7 @@ class JobTrees:
 
     @property
     def capacity(self) -> int:
-        """The slots of the smallest switch."""
+        """The number of slots of the smallest switch."""
         return min((ledger.capacity for ledger in self.ledgers.values()), default=POOL_SLOTS)
 
     def add_aggregator(
@@ -66,11 +66,11 @@ class JobTrees:
         workers: str = "",
         at_interface: bool = False,
     ) -> None:
-        """Let jobs be added on a host; its switch has one port, and workers send to its address and UDP port.
+        """Let a host's switch add for jobs; it has one port, and workers send to its address and UDP port.
 
-        `leaf`: whether it adds below the switch that the host is on, or below another aggregator: for workers with addresses
-        in the network `workers`, or if that is empty for the ranks of jobs on its own host. `at_interface`: whether it runs in
-        the host's kernel.
+        `leaf`: whether the switch adds below the one that the host is on, or below another aggregator: for workers with
+        addresses in the network `workers` or, if `workers` is empty, for the ranks of jobs on its own host. `at_interface`:
+        whether the switch runs in the host's kernel.
         """
         self.ledgers[site.name] = ledger
         if workers:
@@ -81,17 +81,17 @@ class JobTrees:
         )
 
     def remove_aggregator(self, name: str) -> None:
-        """Forget a host."""
+        """Remove a host."""
         self._aggregators.pop(name, None)
         self._leaves.pop(name, None)
         self._workers_of.pop(name, None)
         del self.ledgers[name]
 
     def leaves_of(self, record: JobRecord, among: Collection[str] | None = None) -> set[str]:
-        """Return the names of the leaves on hosts that a job is to have: those that would add for several of its ranks.
+        """Return the names of the host leaves that a job is to have: those that would add for several, but not all, ranks.
 
-        `among`: the switches it may have; None: any. There are no leaves if one would add for all its ranks, or a rank is
-        missing, or it has to be added by one switch.
+        `among`: the switches that the job may have; None: any. There are no leaves if a rank is missing, the job has a quorum,
+        or the program does not support trees.
         """
         if not self._known or record.quorum or len(record.workers) < record.world_size:
             return set()
@@ -99,7 +99,7 @@ class JobTrees:
         return {leaf for leaf, count in ranks.items() if leaf and 1 < count < record.world_size}
 
     def _leaf_of(self, record: JobRecord, worker: WorkerRecord, among: Collection[str] | None) -> str:
-        """Return the leaf for a worker: an aggregator's for its address, else its machine's; empty: none."""
+        """Return the leaf for a worker: the aggregator for its address, else its machine's leaf; empty: none."""
         named = [
             name
             for name, workers in sorted(self._workers_of.items())
@@ -110,7 +110,7 @@ class JobTrees:
     def _fits(self, leaf: TreeSwitch, record: JobRecord) -> bool:
         """Whether an aggregator can be a leaf of a job: it is on a host of the network, or below an aggregator of its kind.
 
-        One in the kernel and one that is a process do not know each other's MAC addresses.
+        An aggregator in the kernel and one that is a process do not know each other's MAC addresses.
         """
         root = self._aggregators.get(record.aggregator)
         if root is not None:
@@ -118,13 +118,13 @@ class JobTrees:
         return record.on_host or not self._switches or self._network.host_of([leaf.ip]) is not None
 
     def leaves_held(self, record: JobRecord) -> set[str]:
-        """Return the names of the leaves on hosts on which a job holds slots."""
+        """Return the names of the host leaves on which a job holds slots."""
         return record.slots_on.keys() - self._network.switches.keys() - {record.aggregator}
 
     def reserve_on_host(self, record: JobRecord, ready: Collection[str]) -> dict[str, Reservation]:
-        """Reserve slots on the aggregator host with the most free ones; a job gets at most an eighth of a host's.
+        """Reserve slots on the aggregator host with the longest free range; a job gets at most an eighth of a host's slots.
 
-        Raises JobRefusedError: no host that answers has room.
+        Raises JobRefusedError if no host that answers has room.
         """
         rooms = {name: self.ledgers[name].largest_free for name in sorted(self._aggregators) if name in ready}
         if not any(rooms.values()):
@@ -143,7 +143,7 @@ class JobTrees:
         return held
 
     def spreads(self, asked: str) -> bool:
-        """Whether a job is added by each switch that has workers of it: its request names no switch."""
+        """Whether every switch that has workers of a job adds for it, as its request names no switch."""
         return self._possible and not asked
 
     def most_workers(self, spread: bool) -> int:
@@ -152,9 +152,9 @@ class JobTrees:
         return min(MAX_WORLD_SIZE, MAX_CHILDREN * (adding + len(self._workers_of)))
 
     def place(self, record: JobRecord, usable: Collection[str] = ()) -> Tree:
-        """Return a job's tree, whose workers are all known: the one that it has, or the best one now.
+        """Return the tree of a job whose workers are all known: on its present switches, or the best tree now.
 
-        `usable`: the switches it may have, if it has none yet; none: any.
+        `usable`: the switches that a job without slots may have; empty: any.
         """
         host, hosts = record.aggregator, self._network.hosts
         if host and host not in self._aggregators:
@@ -172,7 +172,7 @@ class JobTrees:
             site = None if host else (leaf and self._network.host_of([leaf.ip])) or hosts[worker.host]
             above = host or (site.switch if site and record.spread else record.switch)
             if leaf and above in switches:
-                # As the switch above sees it the leaf is on a host, like a worker.
+                # To the switch above, the leaf is on a host, like a worker.
                 port, mac = self._port_and_mac(leaf, known[above], site, worker)
                 switches[leaf.name] = replace(leaf, mac=mac, links={above: HOST_PORT})
                 links = {**switches[above].links, leaf.name: port}
@@ -185,7 +185,7 @@ class JobTrees:
     def _port_and_mac(
         self, leaf: TreeSwitch, above: TreeSwitch, site: HostSite | None, worker: WorkerRecord
     ) -> tuple[int, str]:
-        """Return where the switch above has a leaf: at the host `site`, or if that switch is on a host, at its only port."""
+        """Return the port of the switch above that leads to a leaf, and the leaf's MAC address; `site`: the leaf's host."""
         if site is not None:
             port = self._network.port_to(above.name, site)
             if port is None:
@@ -202,8 +202,8 @@ class JobTrees:
     ) -> dict[str, Reservation]:
         """Reserve one job id, and slots on each of a job's switches: on all of them or on none.
 
-        `ready`: switches that answer; a job on a tree has others only where it must. `slots`: how many on each switch; None:
-        as its request says. Returns ranges by switch, the root first.
+        `ready`: switches that answer; a job on a tree has others only where it must. `slots`: the most slots on each switch;
+        None: as requested. Returns the reservations by switch, the root first.
         """
         names = self._names(record, ready)
         ledgers = [self.ledgers[name] for name in names]
@@ -211,18 +211,18 @@ class JobTrees:
         if slots is not None:
             count = min(count, slots)
         elif record.if_full == "take less" and (free := min(ledger.largest_free for ledger in ledgers)):
-            # A share is one of what is free here, so that later jobs find slots too.
+            # A share is taken of the free slots here, so that later jobs find slots too.
             count = min(count, slots_for(record.slots, self.lanes, free), free)
         check_quorum(record.quorum, record.world_size, count)
         return self._held.reserve(record.name, names, count)
 
     def free_slots(self, record: JobRecord, ready: Collection[str]) -> int:
-        """Return the longest range that a job which holds nothing could get on all switches that would add for it."""
+        """Return the length of the longest range that a job without slots could get on all switches that would add for it."""
         names = self._names(record, ready)
         return min(self.ledgers[name].largest_free for name in names)
 
     def resize(self, record: JobRecord, slots: int) -> None:
-        """Give a job another number of slots on its switches: `slots`, or as many as all of them have for it."""
+        """Change a job's slots on each of its switches to `slots`, or to the most that all switches have for it if fewer."""
         if record.quorum:
             slots = max(slots, LEAST_QUORUM_SLOTS)
         ranges = self._held.resize(record.name, list(record.slots_on), slots)
@@ -247,9 +247,9 @@ class JobTrees:
         )
 
     def restore(self, record: JobRecord) -> tuple[Tree, dict[str, Job]] | None:
-        """Take up what an earlier controller's job holds, and its epoch if it runs.
+        """Restore the slots of an earlier controller's job and, if the job runs, its epoch.
 
-        Raises JobRefusedError: it cannot be as it was; nothing is held.
+        Raises JobRefusedError if the job cannot be restored.
         """
         held = record.slots_on
         for name in held:
@@ -286,7 +286,7 @@ class JobTrees:
         return tree, parts
 
     def discard(self, record: JobRecord) -> None:
-        """Free what a job holds on all switches."""
+        """Free a job's id and slots on all its switches."""
         self._held.discard(record.name, record.slots_on)
 
     def _names(self, record: JobRecord, ready: Collection[str]) -> list[str]:
@@ -310,7 +310,7 @@ def _on_port(switch: TreeSwitch, worker: WorkerRecord) -> Place:
 
 
 def _mac_of(switch: TreeSwitch, worker: WorkerRecord) -> str:
-    """Return the MAC address to which a switch on a host sends for a worker's host; that of a process is never on a wire."""
+    """Return the MAC address of a worker for a switch on a host; it is made up for a process, which puts none on a wire."""
     if not switch.at_interface:
         return "02:00:" + inet_aton(worker.ip).hex(":")
     if not worker.mac:

@@ -46,7 +46,7 @@ _OF_THE_RECORD = (
     *("name", "switch", "world_size", "job_id", "epoch", "slot_base", "slot_count", "lanes", "created"),
     *("restarts", "weight", "moves", "quorum"),
 )
-"""The fields of a `JobView` that its record has."""
+"""The fields of a `JobView` that are copied from the job's record."""
 _INTERFACE_COUNTS = {
     "rx_bytes": 0,
     "rx_packets": 1,
@@ -170,7 +170,7 @@ def _worker_view(rank: int, seat: Seat | None, admitted: int | None) -> WorkerVi
 
 
 def _port_views(site: SwitchSite) -> list[PortView]:
-    """Return a switch's ports, with what the kernel counted on those that are interfaces of this machine."""
+    """Return a switch's ports, with the kernel's counts for ports that are interfaces of this machine."""
     counted: dict[str, list[str]] = {}
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{site.namespace_pid or 'self'}/net/dev").read_text().splitlines()

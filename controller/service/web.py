@@ -52,9 +52,9 @@ Read = Callable[[HTTPServerRequest], Awaitable[tuple[bytes, str]]]
 
 
 class HttpServer:
-    """Listens from its construction, and answers from `start` on.
+    """An HTTP server that listens from its construction, and answers from `start` on.
 
-    `address`: host and port; port 0 takes any. `token`: what clients must send; empty: nothing. `tls`: the certificate to
+    `address`: host and port; port 0 takes any. `token`: the token that clients must send; empty: none. `tls`: the certificate to
     serve with; without one, plain HTTP. Raises ConfigError if the address cannot be listened on, or the certificate cannot
     be used.
     """
@@ -87,7 +87,7 @@ class HttpServer:
         self.viewers: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
     def start(self, registry: JobRegistry, workers: WorkerSeats) -> None:
-        """Answer in a thread, for the event loop that runs: its calls do not wait for handshakes, nor for other work of HTTP."""
+        """Answer in a thread of its own, so that the running event loop does not wait for handshakes or other HTTP work."""
         self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
         served = self._serve(registry, workers, asyncio.get_running_loop())
         self._thread = threading.Thread(target=self._run, args=(served,), name="http", daemon=True)
@@ -107,7 +107,7 @@ class HttpServer:
     async def _serve(
         self, registry: JobRegistry, workers: WorkerSeats, controller: asyncio.AbstractEventLoop
     ) -> None:
-        logging.getLogger("tornado.general").setLevel(logging.ERROR)  # Any client can make it warn.
+        logging.getLogger("tornado.general").setLevel(logging.ERROR)  # Any client can cause warnings.
         self.snapshots = snapshots = Snapshots(registry, controller)
         metrics = Metrics(registry, workers, controller)
 
@@ -142,7 +142,7 @@ class HttpServer:
 
 
 class _Handler(RequestHandler):
-    """Refuses what is not permitted, and answers that a path leads nowhere."""
+    """The base of all handlers: refuses requests that are not permitted, and answers 404 by itself."""
 
     SUPPORTED_METHODS = ("GET", "HEAD")
 
@@ -154,7 +154,7 @@ class _Handler(RequestHandler):
             self.set_header(name, value)
 
     def prepare(self) -> None:
-        """Look at the client before anything is done for it."""
+        """Check the client's host name, origin and token before the request is handled."""
         shown = self.get_query_argument("token", "", strip=False)
         if not self._known_host():
             self.refuse(HTTPStatus.FORBIDDEN, "this name is not the controller's: use its address")
@@ -187,7 +187,7 @@ class _Handler(RequestHandler):
         self.refuse(status_code, HTTPStatus(status_code).phrase)
 
     def _known_host(self) -> bool:
-        """Whether the page was asked for by address, or a token protects it: names can be made to lead here by any web page."""
+        """Whether the request names an address or localhost, or a token is needed: any web page can make a name lead here."""
         name = self.request.host_name.strip("[]")
         with contextlib.suppress(ValueError):
             return bool(self.server.token or ipaddress.ip_address(name))

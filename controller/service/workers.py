@@ -43,7 +43,7 @@ class WorkerSeats:
     async def join(self, request: jobs_pb2.JoinRequest, outbox: Outbox) -> tuple[ServiceJob, Seat]:
         """Give a worker a seat; the worker sends its UDP port next.
 
-        Raises RefusalError: with the reason.
+        Raises RefusalError with the reason.
         """
         await self._scheduler.until_gone(request.job)
         host = host_for(
@@ -66,7 +66,7 @@ class WorkerSeats:
             job.sit(seat)
         self._changes.begin(seat.subject, "join", seat.state, f"from host {host.name}")
         if not job.queue_place and not job.record.running:
-            job.timer.stop()  # It is not idle any more.
+            job.timer.stop()  # The job is not idle any more.
         seat.send(
             ToWorker(
                 place=jobs_pb2.Place(
@@ -83,7 +83,7 @@ class WorkerSeats:
     def receive(self, job: ServiceJob, seat: Seat, udp_port: int) -> None:
         """Store the UDP port of a worker; the last one starts the job.
 
-        Raises RefusalError: the port is invalid, or the job is already running. Raises StoreError: it cannot be saved.
+        Raises RefusalError if the port is invalid, or the job is already running. Raises StoreError if the port cannot be saved.
         """
         if job.state is JobState.ENDED:
             return
@@ -157,13 +157,13 @@ class WorkerSeats:
             )
 
     def held(self, job: ServiceJob, seat: Seat, held: jobs_pb2.Held) -> None:
-        """Process how far a worker has come that is held for a move of its job."""
+        """Process the progress of a worker that is held for a move of its job."""
         self._scheduler.held(job, seat, held)
 
     def again(self, job: ServiceJob, seat: Seat, asked: jobs_pb2.Again) -> None:
         """Restart a job when a worker's communicator is broken, or when all workers present have asked for a new epoch."""
         if not job.record.running or asked.epoch != job.record.epoch:
-            return  # It already has another epoch, or is about to have one.
+            return  # The job already has another epoch, or is about to have one.
         try:
             if asked.resize:
                 seat.asked_resize = asked.epoch
@@ -174,11 +174,11 @@ class WorkerSeats:
                 self._scheduler.restart(job, f"worker {seat.rank} asked for a new epoch after a failure")
             elif all(each.asked_again == asked.epoch for each in job.present()):
                 self._scheduler.restart(job, "all workers asked for a new epoch")
-        except StoreError as fault:  # Workers ask about once a second until they have it.
+        except StoreError as fault:  # Workers ask again, about once a second, until they have an epoch.
             seat.send(ToWorker(gathering=jobs_pb2.Gathering(queued=str(fault))))
 
     def _resize(self, job: ServiceJob) -> None:
-        """Resize a running job, or say who has not asked for it yet."""
+        """Resize a running job, or tell the workers that have asked which others have not."""
         if not any(seat.asked_resize == job.record.epoch for seat in job.present()):
             return
         missing = job.not_asked_to_resize
@@ -214,7 +214,7 @@ class WorkerSeats:
         lease, leaf = secrets.token_hex(16), ""
         if request.machine and not self._registry.network.any_place:
             leaf = f"leaf-{host.name}-{request.machine[:4]}"
-        if not host.switch:  # An aggregator on a host has to add for it.
+        if not host.switch:  # An aggregator on a host has to add for the worker.
             if job.record.job_id and not job.record.aggregator:
                 raise RefusalError(
                     Kind.WRONG,
@@ -241,12 +241,12 @@ class WorkerSeats:
         return Seat(worker, job.name, self._changes, outbox)
 
     def start_disconnect_timer(self, job: ServiceJob, seat: Seat, seconds: float) -> None:
-        """Let a worker leave unless it reattaches in time."""
+        """Start the timer that makes a worker leave unless it reattaches in time."""
         reason = f"its connection was lost for {seconds:g} s"
         seat.disconnect_timer.start(seconds, self._changes.certainly, self._lost, job, seat, reason)
 
     def _lost(self, job: ServiceJob, seat: Seat, reason: str) -> None:
-        """Note that a worker has left that has not reattached."""
+        """Note that a worker which has not reattached has left."""
         if seat.outbox is None:
             self._left(job, seat, reason)
 
@@ -267,7 +267,7 @@ class WorkerSeats:
                 self._changes.after(self._scheduler.moves.give_up, job, f"worker {seat.rank} left")
                 job.send(_left_message(seat))
                 self._resize(job)
-            elif job.resizing and any(job.present()):  # Before the others had their new epoch.
+            elif job.resizing and any(job.present()):  # The others do not have their new epoch yet.
                 self._scheduler.restart(job, job.reason, resized=True)
             else:
                 self._left_gathering(job, seat)
