@@ -1,6 +1,6 @@
 """Addresses as text, checked and turned into the integers that table entries hold.
 
-Failures raise `ValueError`; the message says what is wrong.
+Invalid addresses raise `ValueError` with the expected form.
 """
 
 import ipaddress

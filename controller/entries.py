@@ -1,4 +1,4 @@
-"""What a switch should hold, as plain values: the entries and groups of jobs, addresses, forwarding. No I/O.
+"""Entries and groups that a switch should hold for jobs, addresses and forwarding, as plain values. No I/O.
 
 The names are those of the P4 program; `controller.p4info` turns them into the numbers of a compiled program.
 """
@@ -39,7 +39,7 @@ TREE_COUNTERS = (
     "results_taken",
     "statuses_passed_down",
 )
-"""Counted by programs that know parents."""
+"""Further counters of programs that support a parent switch."""
 
 FLOOD_GROUP = 256
 """The multicast group of frames to unknown stations; jobs use the groups of their ids, 1 to 255."""
@@ -60,7 +60,7 @@ Match = int | Prefix
 class Entry:
     """One table entry by name."""
 
-    # table, action: last component of their names in the P4 program.
+    # table, action: last components of the names in the P4 program.
     table: str
     # (field, value) of every key field, in the table's order. Empty: the table's default action.
     match: tuple[tuple[str, Match], ...]
@@ -69,7 +69,7 @@ class Entry:
 
     @property
     def key(self) -> tuple[str, tuple[tuple[str, Match], ...]]:
-        """What makes the entry the one it is in its switch."""
+        """The entry's match key; a switch holds at most one entry with it."""
         return self.table, self.match
 
     def value(self, field: str) -> Match:
@@ -86,12 +86,12 @@ class Group:
 
 
 def entry(table: str, match: Mapping[str, Match], action: str, params: Mapping[str, int]) -> Entry:
-    """Write an entry as one reads it."""
+    """Return an entry from mappings of key fields and action parameters, in their order."""
     return Entry(table, tuple(match.items()), action, tuple(params.items()))
 
 
 def admission_entries(job: Job) -> list[Entry]:
-    """Return the entries that let the job's workers in, and its parent: without them nothing of the job reaches a slot."""
+    """Return the entries that admit packets of the job's workers and parent; without them, no packet reaches a slot."""
     full_mask = (1 << len(job.workers)) - 1
     places = [
         (worker.port, worker.ip, worker_id, 1 << worker_id) for worker_id, worker in enumerate(job.workers)
@@ -124,7 +124,7 @@ def admission_entries(job: Job) -> list[Entry]:
 
 
 def ports(job: Job) -> list[int]:
-    """List the switch ports that the job's packets come from: those of its workers, and the one to its parent."""
+    """List the switch ports on which the job's packets arrive: the workers' ports, and the port to the parent."""
     above = [] if job.parent is None else [job.parent.port]
     return [*(worker.port for worker in job.workers), *above]
 
@@ -150,7 +150,7 @@ def parent_entries(job: Job) -> list[Entry]:
 
 
 def quorum_entries(job: Job) -> list[Entry]:
-    """Return the entry that says how many contributions complete a roll call of the job; none if it has no quorum."""
+    """Return the entry that sets how many contributions complete a roll call; none if the job has no quorum."""
     if not job.quorum:
         return []
     return [entry(JOB_QUORUM, {"job_id": job.job_id}, "set_quorum", {"workers": job.quorum})]
@@ -177,19 +177,19 @@ def result_group(job: Job) -> Group:
 
 
 def address_entry(ip: str, mac: str) -> Entry:
-    """Return an address the switch answers for."""
+    """Return the entry for an address that the switch answers for."""
     return entry(SWITCH_ADDRESS, {"address": ipv4_int(ip)}, "own_address", {"mac": mac_int(mac)})
 
 
 def l2_entries(stations: Mapping[str, int]) -> list[Entry]:
-    """Where each station (MAC address) is (switch port)."""
+    """Return the entries that forward to stations; `stations`: MAC address to switch port."""
     return [
         entry(L2_FORWARD, {"dst": mac_int(mac)}, "forward", {"port": port}) for mac, port in stations.items()
     ]
 
 
 def l2_default(flood: bool) -> Entry:
-    """Send frames to unknown stations to all ports of the flood group, or nowhere."""
+    """Return the default action for frames to unknown stations: flood them to the flood group, or drop them."""
     return (
         entry(L2_FORWARD, {}, "flood", {"mcast_group": FLOOD_GROUP})
         if flood
@@ -198,12 +198,12 @@ def l2_default(flood: bool) -> Entry:
 
 
 def flood_group(ports: Iterable[int]) -> Group:
-    """Return the ports that frames to unknown stations leave by, except for the port they came from."""
+    """Return the group that floods frames to unknown stations; the switch leaves out the port of arrival."""
     return Group(FLOOD_GROUP, tuple((port, 0) for port in sorted(set(ports))))
 
 
 def l3_entry(network: str, port: int, src_mac: str, dst_mac: str) -> Entry:
-    """Route an IPv4 network out of a port."""
+    """Return the entry that routes an IPv4 network out of a port."""
     value, length = ipv4_prefix(network)
     return entry(
         L3_ROUTE,
@@ -216,7 +216,7 @@ def l3_entry(network: str, port: int, src_mac: str, dst_mac: str) -> Entry:
 def difference(
     present: Iterable[Entry], desired: Iterable[Entry]
 ) -> tuple[list[Entry], list[Entry], list[Entry]]:
-    """Return what makes a switch that holds `present` hold `desired`.
+    """Return the changes that turn the entries `present` of a switch into `desired`.
 
     Returns (entries to delete, to insert, to modify).
     """

@@ -1,8 +1,9 @@
-"""In which order the parts of a job are written to its switches, and deleted from them. No I/O.
+"""The order in which the parts of a job are written to its switches and deleted from them. No I/O.
 
-A restart deletes all admissions, from the leaves to the root, before it writes the first, from the root to the leaves. So no
-packet of the job's old epoch is admitted anywhere when the first of its new one is: each meets switches above it that know its
-epoch, or none that admits it. A switch that does not answer is passed over, and the error is raised when all others are done.
+A restart first deletes all admissions, from the leaves to the root, and then writes the new ones, from the root to the leaves.
+So no switch admits packets of the old epoch when the first packet of the new epoch is admitted. A packet that a switch passes
+up meets a switch that knows the packet's epoch, or admits no packet of the job. A switch that does not answer is skipped; its
+error is raised when all other switches are done.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from controller.errors import ControllerError
 from controller.jobs import Job
 
 Parts = dict[str, Job]
-"""What each switch holds of a job, by its name, in the order in which they are written: a switch after the one above it."""
+"""A job's part on each switch, by the switch's name, in the order of writing: a parent before its children."""
 
 
 def to_delete(parts: Parts) -> Iterator[tuple[str, Job]]:
@@ -22,7 +23,7 @@ def to_delete(parts: Parts) -> Iterator[tuple[str, Job]]:
 
 @contextmanager
 def passing_over_faults() -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Give a context for each switch, in which a ControllerError is kept; the first is raised at the end."""
+    """Yield a function that makes a context for one switch, which keeps a ControllerError; raise the first at the end."""
     faults: list[ControllerError] = []
 
     @contextmanager

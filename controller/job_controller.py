@@ -1,7 +1,7 @@
-"""The controller of jobs on switches whose tables it can write: it gives each of a job's switches its part, or none holds any.
+"""A controller of jobs on switches whose tables it writes: a job is installed on all of its switches or on none.
 
-Its jobs live in this process and are forgotten with it; `controller.service` is the controller that keeps them. Both hold jobs
-by `controller.ledgers`, and write and delete their parts in the order of `controller.installing`.
+The jobs live in this process and are lost with it; those of `controller.service` survive a restart. Both controllers reserve
+slots through `controller.ledgers`, and write and delete a job's parts in the order of `controller.installing`.
 """
 
 import contextlib
@@ -22,30 +22,30 @@ from host_agent.wire.admission import Admission
 
 @dataclass(frozen=True)
 class PlacedJob:
-    """One epoch of a job on a tree of switches, which may be a single one."""
+    """One epoch of a job on a tree of switches, which may consist of one switch."""
 
-    name: str  # As users know it; unique among the controller's jobs.
-    tree: Tree  # Which switch does what.
-    parts: dict[str, Job]  # What each switch holds, by its name, the root first.
+    name: str  # The users' name for the job; unique among the controller's jobs.
+    tree: Tree  # The switches, and the children that each adds for.
+    parts: dict[str, Job]  # The job's part on each switch, by the switch's name, the root first.
 
     @property
     def root(self) -> Job:
-        """What the root holds."""
+        """The root's part of the job."""
         return self.parts[self.tree.root]
 
     @property
     def admissions(self) -> list[Admission]:
-        """What each worker needs to take part, by rank."""
+        """The admission of each worker, by rank."""
         return self.tree.admissions(self.parts)
 
 
 class JobController:
     """The jobs of one or several switches. Not for several threads at once.
 
-    `tables`: the tables of each; only read here. Their programs and addresses have been set. `slot_capacity`: number of slots
-    that each switch's program has. `lanes`: int32 values a packet carries, the same on all switches. `cuts_copies`: whether
-    their programs leave out lanes of a RESULT that a worker does not need. `new_token`: makes 32 bits that no one can guess.
-    `unix_seconds`: returns the time, which epochs follow.
+    `tables`: the tables of each switch, by name; the mapping is only read here, and programs and addresses have been set.
+    `slot_capacity`: number of slots that each switch's program has. `lanes`: int32 values a packet carries, the same on all
+    switches. `cuts_copies`: whether the switches' programs leave out lanes of a RESULT that a worker does not need.
+    `new_token`: makes 32 bits that no one can guess. `unix_seconds`: returns the Unix time, from which epochs are made.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class JobController:
         new_token: Callable[[], int] = lambda: secrets.randbits(32),
         unix_seconds: Callable[[], float] = time.time,
     ) -> None:
-        # What jobs hold on each switch, by its name.
+        # The jobs and reservations of each switch, by the switch's name.
         self.ledgers = {name: JobLedger(slot_capacity, lanes, cuts_copies=cuts_copies) for name in switches}
         self._new_token = new_token
         self._unix_seconds = unix_seconds
@@ -74,7 +74,7 @@ class JobController:
         return tuple(self._jobs.values())
 
     def load(self, switch: str) -> float:
-        """Return which part of a switch's slots jobs hold."""
+        """Return the fraction of a switch's slots that jobs hold."""
         return self._held.load(switch)
 
     def create_job(
@@ -83,9 +83,9 @@ class JobController:
         """Choose a tree for a job and admit it on all its switches.
 
         `slots`: chunks in flight at most; a power of two. `quorum`: contributions that complete a roll call of the job, whose
-        tree is then one switch; 0: it has none. Raises JobRefusedError: there is no tree for it, it has a quorum and needs
-        several switches, or one of its switches has no room. Nothing is held then. Raises ControllerError: a switch did not
-        take it. Nothing is held then.
+        tree is then one switch; 0: no quorum. Raises JobRefusedError if there is no tree for the job, a job with a quorum needs
+        several switches, or a switch has no room. Raises ControllerError if a switch refused its part or did not answer. After
+        either error, no slots are reserved.
         """
         return self.admit_job(name, place_tree(self._switches, workers, self.load), slots, quorum)
 
@@ -121,10 +121,10 @@ class JobController:
     def restart_job(self, job: PlacedJob, tree: Tree | None = None, slots: int | None = None) -> PlacedJob:
         """Give a job a new epoch and token on all its switches, as after the restart of any of them.
 
-        `tree`: the same switches, with the places of its children now; None: they are where they were. `slots`: how many slots
-        it gets on each switch, or as many as all have for it; None: it keeps those it has. Raises UnknownJobError: it has
-        ended. Raises ControllerError: a switch did not take it: the job is admitted on no switch that answers, and can be
-        restarted again.
+        `tree`: the same switches with the present endpoints of their children; None: the endpoints are unchanged. `slots`: the
+        slots on each switch, or the most that all switches have for the job if fewer; None: the present slots. Raises
+        UnknownJobError if the job has ended. Raises ControllerError if a switch refused its part or did not answer; then no
+        switch that answers admits the job, which can be restarted again.
         """
         present = self.current(job)
         if slots is not None or len(present.parts) > 1:
@@ -143,8 +143,8 @@ class JobController:
     def end_job(self, job: PlacedJob) -> None:
         """Take a job off its switches and free its slots.
 
-        Raises UnknownJobError: it has ended already. Raises ControllerError: a switch did not answer; the job keeps its slots
-        then.
+        Raises UnknownJobError if the job has already ended. Raises ControllerError if a switch did not answer; the job then
+        keeps its slots.
         """
         present = self.current(job)
         self._withdraw(present)
@@ -154,7 +154,7 @@ class JobController:
     def counters(self, job: PlacedJob) -> dict[str, dict[str, int]]:
         """Return the packets that each of a job's switches counted for it, by the names of switches and counters.
 
-        Raises ControllerError: a switch did not answer.
+        Raises ControllerError if a switch did not answer.
         """
         return {
             switch: self._tables[switch].counters([part.job_id])[part.job_id]
@@ -169,12 +169,12 @@ class JobController:
         return present
 
     def _install(self, job: PlacedJob) -> None:
-        """Write a job's parts; if a switch does not take its part, no other keeps one."""
+        """Write a job's parts; if a switch refuses its part, delete the parts on the other switches."""
         try:
             for switch, part in job.parts.items():
                 self._tables[switch].install(part)
         except ControllerError:
-            # A switch that does not answer begins empty when it is back.
+            # A switch that does not answer now starts empty later, so its error is ignored.
             with contextlib.suppress(ControllerError):
                 self._withdraw(job)
             raise

@@ -1,4 +1,4 @@
-"""A job of one switch and what it holds: id, epoch, token, slot range."""
+"""A job on one switch: its id, epoch, token and slot range, and its workers."""
 
 import secrets
 from collections.abc import Callable
@@ -9,22 +9,23 @@ from controller.errors import JobRefusedError
 from controller.slots import SlotRange
 from host_agent.wire.admission import Admission
 
-LEAST_QUORUM_SLOTS = 2  # Of a job with a quorum: docs/protocol.md says why.
+LEAST_QUORUM_SLOTS = 2  # For a job with a quorum; docs/protocol.md gives the reason.
 
 
 @dataclass(frozen=True)
 class WorkerEndpoint:
-    """Where a worker is, as the switch sees it."""
+    """A worker's port and addresses, as its switch sees them."""
 
-    port: int  # The switch port its packets come in on.
-    # ip, mac: its addresses; results are sent to them.
+    port: int  # The switch port on which the worker's packets arrive.
+    # ip, mac: the worker's addresses, to which results are sent.
     ip: str
     mac: str
-    udp_port: int  # The UDP port it receives on.
-    worker_id: int | None = None  # Its bit in the worker bitmap; None takes its place in the list.
-    # (address, UDP port) this worker sends to; None takes the switch's own address.
+    udp_port: int  # The UDP port on which the worker receives.
+    worker_id: int | None = None  # The worker's bit in the worker bitmap; None: its position in the list.
+    # (address, UDP port) to which the worker sends; None: the switch's own address.
     switch: tuple[str, int] | None = None
-    # It is a switch below this one. Switches distinguish jobs by their numbers, so several jobs may name the same one.
+    # Whether the endpoint is a switch below this one. Switches distinguish jobs by their ids, so several jobs may have the
+    # same switch as a child.
     is_switch: bool = False
 
     def __post_init__(self) -> None:
@@ -38,7 +39,7 @@ class WorkerEndpoint:
 
 @dataclass(frozen=True)
 class ParentLink:
-    """Where a switch sends what its children have added: its parent in the job's tree of switches."""
+    """The link to the parent in the job's tree of switches, to which a switch sends its sums."""
 
     port: int  # The switch port that leads to the parent.
     # ip, mac: the parent's addresses.
@@ -60,26 +61,25 @@ class Reservation:
 class Job:
     """One epoch of a job on a switch; a restart makes a new one with another epoch and token."""
 
-    name: str  # As users know it; unique among the switch's jobs.
-    # job_id, epoch, token: what its packets carry and what the switch admits them by.
+    name: str  # The users' name for the job; unique among the switch's jobs.
+    # job_id, epoch, token: carried by the job's packets; the switch admits no packet with others.
     job_id: int
     epoch: int
     token: int
-    slots: SlotRange  # Its slot range.
+    slots: SlotRange  # The job's slots on the switch.
     lanes: int  # int32 values a packet carries, fixed by the switch's program.
-    # Its workers, in order of their ids; `worker_id` and `switch` are always filled in. In a tree these are the
-    # children of the switch, workers and switches below it.
+    # The switch's children in order of their worker ids: workers and, in a tree, switches below. `worker_id` and `switch`
+    # are always filled in.
     workers: tuple[WorkerEndpoint, ...]
-    # The switch above in the job's tree; None: there is none, the switch makes the results.
+    # The switch above in the job's tree; None: this switch is the root, which makes the results.
     parent: ParentLink | None = None
-    quorum: int = 0  # Contributions that complete a roll call; 0: the job has none.
-    cuts_copies: bool = (
-        False  # Whether the switch's program leaves out lanes of a RESULT that a worker does not need.
-    )
+    quorum: int = 0  # Contributions that complete a roll call; 0: no quorum.
+    # Whether the switch's program leaves out lanes of a RESULT that a worker does not need.
+    cuts_copies: bool = False
 
     @property
     def admissions(self) -> list[Admission]:
-        """What each worker needs to take part, in order of worker ids."""
+        """The admission of each worker, in order of worker ids."""
         return [
             Admission(
                 job_id=self.job_id,
@@ -100,7 +100,8 @@ class Job:
 def check_quorum(quorum: int, workers: int, slots: int) -> None:
     """Refuse a quorum that a job cannot have.
 
-    Raises JobRefusedError if it is not one of its workers, or the job has fewer slots than the reuse of slots then needs.
+    Raises JobRefusedError if the quorum is larger than the number of workers, or the job has fewer than `LEAST_QUORUM_SLOTS`
+    slots, which the reuse of slots needs in a job with a quorum.
     """
     if not 0 <= quorum <= workers:
         raise JobRefusedError(f"a quorum is 1 to {workers}, the job's workers, not {quorum}")
@@ -116,9 +117,9 @@ def another_token(than: int, new_token: Callable[[], int] = lambda: secrets.rand
 
 
 def switch_of(worker: WorkerEndpoint) -> tuple[str, int]:
-    """Return the address a worker of a job sends to.
+    """Return the (address, UDP port) to which a worker of a job sends.
 
-    Raises ValueError if the worker is not one of a `Job`, which has it filled in.
+    Raises ValueError if the worker has none; all workers of a `Job` have one.
     """
     if worker.switch is None:
         raise ValueError("only the workers of a Job have the switch's address filled in")

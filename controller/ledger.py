@@ -1,8 +1,7 @@
-"""The jobs of one switch: who holds which id, epoch and slots. No I/O, no clock, no randomness.
+"""The jobs of one switch, with their ids, epochs and slots. No I/O, no clock, no randomness.
 
-Why the epoch counts over all jobs of a switch: slots pass from one job to the next, and the switch takes
-what it finds in a slot for older only if its epoch differs. `max(last + 1, Unix seconds)` stays ahead also
-when a controller has lost its memory.
+Slots pass from one job to the next, and the switch treats the contents of a slot as stale only if the epoch differs, so epochs
+count over all jobs of a switch. `max(last + 1, Unix seconds)` exceeds all earlier epochs even if a controller has lost its state.
 """
 
 from collections.abc import Sequence
@@ -13,18 +12,17 @@ from controller.jobs import Job, ParentLink, Reservation, WorkerEndpoint, check_
 from controller.slots import SlotAllocator, SlotRange
 from host_agent.wire.constants import MAX_CHILDREN, MAX_JOB_ID
 
-JOB_IDS = range(1, MAX_JOB_ID + 1)  # Job 0 is where the switch counts packets of jobs it does not know.
+JOB_IDS = range(1, MAX_JOB_ID + 1)  # The switch counts packets of unknown jobs under job id 0.
 
 MAX_EPOCH = 0xFFFF_FFFF
-DEFAULT_SLOTS = 64  # Of a job that names no number.
+DEFAULT_SLOTS = 64  # For a job that requests no number.
 
 
 class JobLedger:
     """The jobs of one switch.
 
     `lanes`: int32 values a packet of the switch's program carries. `cuts_copies`: whether the program leaves out lanes of a
-    RESULT that a worker does not need. `last_epoch`: the highest epoch known to have been used
-    on this switch.
+    RESULT that a worker does not need. `last_epoch`: the highest epoch known to have been used on this switch.
     """
 
     def __init__(
@@ -44,17 +42,17 @@ class JobLedger:
 
     @property
     def free_slots(self) -> int:
-        """How many slots no job holds."""
+        """The number of slots that no job holds."""
         return self.allocator.free_slots
 
     @property
     def largest_free(self) -> int:
-        """The longest slot range that could be had now; 0 if none."""
+        """The length of the longest slot range that is free; 0 if none."""
         return self.allocator.largest_free()
 
     @property
     def capacity(self) -> int:
-        """How many slots the switch has."""
+        """The number of slots of the switch."""
         return self.allocator.capacity
 
     @property
@@ -64,14 +62,14 @@ class JobLedger:
 
     @property
     def free_job_ids(self) -> list[int]:
-        """The job ids that nothing holds, ascending."""
+        """The free job ids, ascending."""
         used = self._jobs.keys() | {held.job_id for held in self._reserved.values()}
         return [free for free in JOB_IDS if free not in used]
 
     def reserve(self, name: str, slots: int, job_id: int | None = None) -> "Reservation":
-        """Hold a job id, the given one or any, and slots for a job whose workers are not known yet.
+        """Reserve slots and a job id, any if `job_id` is None, for a job whose workers are not known yet.
 
-        Raises JobRefusedError with the reason; nothing is held then.
+        Raises JobRefusedError with the reason; nothing is reserved then.
         """
         if name in self._reserved or any(job.name == name for job in self.jobs):
             raise JobRefusedError(f"a job named {name!r} is running: end it first, or choose another name")
@@ -92,7 +90,7 @@ class JobLedger:
         self.allocator.free(held.slots)
 
     def restore(self, held: "Job | Reservation") -> None:
-        """Take up what an earlier ledger of the same switch held; `JobRefusedError` if its id or its slots are not free."""
+        """Restore a job or reservation of an earlier ledger; `JobRefusedError` if its id or its slots are not free."""
         if held.job_id not in self.free_job_ids:
             raise JobRefusedError(f"job id {held.job_id} of job {held.name!r} is taken")
         self.allocator.take(held.slots)
@@ -124,10 +122,10 @@ class JobLedger:
         """Make a job.
 
         `name`: unique among the switch's jobs. `workers`: 1 to 32 endpoints. `slots`: chunks in flight at most; a power of
-        two. Ignored if the name has a reservation. `switch`: where workers send that do not say so themselves.
+        two. Ignored if the name has a reservation. `switch`: the address for workers whose endpoint names none.
         `token`: 32 random bits. `unix_seconds`: the time now, or the epoch of the job's other switches if that is later.
-        `parent`: the switch above in the job's tree. `quorum`: number of contributions that complete a roll call; 0: it has
-        none. Raises JobRefusedError with the reason; nothing is held then.
+        `parent`: the switch above in the job's tree. `quorum`: number of contributions that complete a roll call; 0: no
+        quorum. Raises JobRefusedError with the reason; nothing is reserved then.
         """
         placed = _placed(workers, switch)
         _refuse_shared_ports(placed, self.jobs)
@@ -153,12 +151,12 @@ class JobLedger:
         workers: Sequence[WorkerEndpoint] | None = None,
         parent: ParentLink | None = None,
     ) -> Job:
-        """Give a job a new epoch and token on the same slots: all it left in the switch is stale from now on.
+        """Give a job a new epoch and token on the same slots, whose earlier contents are stale from now on.
 
-        `token`: 32 random bits, not those of its present epoch. `workers`: where its workers are now; None: where they and
-        its parent were. `parent`: the switch above in the job's tree now, if `workers` is given. Raises UnknownJobError if
-        it has ended. Raises JobRefusedError if the workers cannot be admitted; the job stays as it was. Raises ValueError if
-        the token is that of its present epoch.
+        `token`: 32 random bits that differ from the present token. `workers`: the workers' present endpoints; None: workers
+        and parent are unchanged. `parent`: the switch above in the job's tree, if `workers` is given. Raises UnknownJobError
+        if the job has ended. Raises JobRefusedError if the workers cannot be admitted; the job stays as it was. Raises
+        ValueError if the token does not differ.
         """
         present = self.current(job)
         if token == present.token:
@@ -173,9 +171,9 @@ class JobLedger:
         return renewed
 
     def resize(self, name: str, count: int) -> SlotRange:
-        """Give a job, or a reservation, other slots: `count`, or as many as there are.
+        """Change the slots of a job or reservation to `count`, or to the most that are available if fewer.
 
-        Its present range counts as free. A job gets its next epoch before the switch learns of the range.
+        The present range counts as free. The caller gives a job its next epoch before the switch gets the new range.
 
         Returns at least as many slots as before unless `count` is less.
         """
@@ -192,11 +190,11 @@ class JobLedger:
         return self.allocator.would_have(self._held_by(name).slots, count)
 
     def _held_by(self, name: str) -> Job | Reservation:
-        """Return the reservation or job of a name, which exists."""
+        """Return the reservation or job of a name; there must be one."""
         return self._reserved.get(name) or next(job for job in self.jobs if job.name == name)
 
     def discard(self, name: str) -> None:
-        """Free what a name holds, a job or a reservation, if anything."""
+        """End the job, or release the reservation, of a name if there is one."""
         for job in self.jobs:
             if job.name == name:
                 self.end(job)

@@ -1,4 +1,4 @@
-"""What jobs hold on several switches: one job id, epoch, token and number of slots on each of a job's. No I/O."""
+"""The jobs of several switches; a job has one id, epoch, token and number of slots on all of its switches. No I/O."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,23 +10,24 @@ from controller.trees import Tree
 
 
 class Ledgers:
-    """The ledgers of a controller's switches; jobs are on all of their switches or on none.
+    """The ledgers of a controller's switches; a job is on all of its switches or on none.
 
-    `by_switch`: the ledger of each switch, by its name; only read here, so it may change.
+    `by_switch`: the ledger of each switch, by the switch's name; the mapping is only read here, and its owner may change it.
     """
 
     def __init__(self, by_switch: Mapping[str, JobLedger]) -> None:
         self._by_switch = by_switch
 
     def load(self, switch: str) -> float:
-        """Return which part of a switch's slots jobs hold."""
+        """Return the fraction of a switch's slots that jobs hold."""
         ledger = self._by_switch[switch]
         return 1 - ledger.free_slots / ledger.capacity
 
     def reserve(self, name: str, switches: Sequence[str], slots: int) -> dict[str, Reservation]:
         """Reserve one job id, and slots on each of a job's switches.
 
-        Returns the ranges by switch, in the given order. Raises JobRefusedError with the reason; nothing is held then.
+        Returns the reservations by switch, in the given order. Raises JobRefusedError with the reason; nothing is reserved
+        then.
         """
         ledgers = [self._by_switch[switch] for switch in switches]
         common = set.intersection(*(set(ledger.free_job_ids) for ledger in ledgers))
@@ -56,10 +57,10 @@ class Ledgers:
     ) -> dict[str, Job]:
         """Give a job its next epoch on all switches of its tree, where its slots are reserved or held.
 
-        `tree`: which switch adds for which children. `token`: 32 random bits, not those of its present epoch. `quorum`:
-        contributions that complete a roll call; 0: it has none. `last_epoch`: the last epoch that its workers know, perhaps
-        of other switches. Returns what each switch is to hold, the root first. Raises JobRefusedError if a switch cannot
-        admit its part.
+        `tree`: the switches, and the children that each adds for. `token`: 32 random bits that differ from the present token.
+        `quorum`: contributions that complete a roll call; 0: no quorum. `last_epoch`: the last epoch that the job's workers
+        know, perhaps of other switches. Returns the job's part on each switch, the root first. Raises JobRefusedError if a
+        switch cannot admit its part.
         """
         last = max(last_epoch, *(self._by_switch[branch.switch].last_epoch for branch in tree.branches))
         epoch = max(last + 1, unix_seconds)
@@ -85,7 +86,7 @@ class Ledgers:
         return parts
 
     def resize(self, name: str, switches: Sequence[str], slots: int) -> dict[str, SlotRange]:
-        """Give a job another number of slots on its switches: `slots`, or as many as all of them have for it."""
+        """Change a job's slots on each of its switches to `slots`, or to the most that all switches have for it if fewer."""
         ranges = {switch: self._by_switch[switch].resize(name, slots) for switch in switches}
         count = min(held.count for held in ranges.values())
         for switch, held in ranges.items():
@@ -98,7 +99,7 @@ class Ledgers:
         return min(self._by_switch[switch].would_have(name, slots) for switch in switches)
 
     def discard(self, name: str, switches: Mapping[str, object]) -> None:
-        """Free what a job holds on switches; those that have gone are left out."""
+        """Free a job's id and slots on switches; switches that are gone are skipped."""
         for switch in switches:
             if switch in self._by_switch:
                 self._by_switch[switch].discard(name)

@@ -1,4 +1,4 @@
-"""The jobs of one switch, over P4Runtime (`controller.switch_controller`) or in the same process (`sim.network.programming`)."""
+"""The jobs of one switch, over P4Runtime (`controller.switch_controller`) or in the same process (`sim.programming`)."""
 
 import secrets
 import time
@@ -32,7 +32,7 @@ class OneSwitch:
     Attributes
     ----------
     ip, mac
-        Where workers send to that have no other address; empty before `set_switch_address`.
+        The address for workers whose endpoint names none; empty before `set_switch_address`.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class OneSwitch:
             new_token=new_token,
             unix_seconds=unix_seconds,
         )
-        self.ledger = self._controller.ledgers[_SWITCH]  # What jobs hold of the switch.
+        self.ledger = self._controller.ledgers[_SWITCH]  # The jobs and reservations of the switch.
 
     @property
     def tables(self) -> SwitchTables:
@@ -68,12 +68,12 @@ class OneSwitch:
         self._tables[_SWITCH] = tables
 
     def set_switch_address(self, ip: str, mac: str) -> None:
-        """Let the switch answer for an address; workers send to it that have no other.
+        """Let the switch answer for an address, to which workers send whose endpoint names no other.
 
         Raises
         ------
         ControllerError
-            The switch did not take it.
+            The switch refused the address or did not answer.
         """
         self.tables.set_switch_address(ip, mac)
         self.ip, self.mac = ip, mac
@@ -92,14 +92,14 @@ class OneSwitch:
         slots
             Chunks in flight at most; a power of two.
         quorum
-            Contributions that complete a roll call of the job; 0: it has none.
+            Contributions that complete a roll call of the job; 0: no quorum.
 
         Raises
         ------
         JobRefusedError
             With the reason.
         ControllerError
-            The switch did not take it. Nothing is held then.
+            The switch refused the job or did not answer; nothing is reserved then.
         """
         self._require_program()
         return self._controller.admit_job(name, self._tree(workers), slots, quorum).root
@@ -112,18 +112,18 @@ class OneSwitch:
         Parameters
         ----------
         job
-            Any epoch of it.
+            Any epoch of the job.
         workers
-            Where they are now; None: where they were.
+            The workers' present endpoints; None: the endpoints are unchanged.
         slots
-            How many it gets, or as many as the switch has for it; None: it keeps those it has.
+            The number of slots, or the most that the switch has for the job if fewer; None: the present slots.
 
         Raises
         ------
         UnknownJobError
-            It has ended.
+            The job has ended.
         ControllerError
-            The switch did not take it; the job is not admitted then, and can be restarted again.
+            The switch refused the job or did not answer; the job is not admitted then, and can be restarted again.
         """
         self._require_program()
         tree = None if workers is None else self._tree(workers)
@@ -135,7 +135,7 @@ class OneSwitch:
         Raises
         ------
         UnknownJobError
-            It has ended already.
+            The job has already ended.
         ControllerError
             The switch did not answer; the job keeps its slots then.
         """

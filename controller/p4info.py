@@ -1,4 +1,4 @@
-"""From the names of a P4 program to the numbers of its P4Info, and P4Runtime messages made with them."""
+"""Conversion between the names of a P4 program and the numbers of its P4Info, and P4Runtime messages with such numbers."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def read_p4info(path: Path) -> p4info_pb2.P4Info:
 class ProgramNames:
     """Names and numbers of one compiled P4 program.
 
-    A name is the last component of the full one, which P4Info calls the alias where it is unique.
+    A name is the last component of the full name; P4Info calls that component the alias where it is unique.
 
     `p4info`: the program's P4Info.
     """
@@ -47,10 +47,10 @@ class ProgramNames:
         tables: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]],
         counters: Iterable[str],
     ) -> list[str]:
-        """Return what a program's control surface lacks.
+        """Return the parts of a control surface that the program lacks.
 
-        `tables`: table to (key fields, action to parameters). Returns one phrase for each thing that is missing or differs;
-        empty if all is there.
+        `tables`: table to (key fields, action to parameters). Returns one phrase for each part that is missing or differs;
+        empty if the program has all parts.
         """
         lacks: list[str] = []
         for name, (fields, actions) in tables.items():
@@ -84,7 +84,7 @@ class ProgramNames:
         return tuple(self._registers)
 
     def register_size(self, name: str) -> int:
-        """How many cells a register array has."""
+        """Return the number of cells of a register array."""
         return int(self._registers[name].size)
 
     def counter_message(self, name: str, index: int) -> p4runtime_pb2.Entity:
@@ -95,7 +95,7 @@ class ProgramNames:
         return entity
 
     def read_counter(self, entity: p4runtime_pb2.Entity) -> tuple[str, int, int]:
-        """Return of a counter's cell, as a switch returned it: the counter's name, the index, the packets counted."""
+        """Return (counter's name, index, packets) of a counter cell that a switch returned."""
         message = entity.counter_entry
         counted = int(message.data.packet_count)
         return self._counter_by_id[message.counter_id], int(message.index.index), counted
@@ -105,14 +105,14 @@ class ProgramNames:
         return self._tables[table].preamble.id in self._directly_counted
 
     def entry_counter_message(self, entry: Entry) -> p4runtime_pb2.Entity:
-        """Return a request for how many packets an entry matched."""
+        """Return a request for the number of packets that an entry matched."""
         entity = p4runtime_pb2.Entity()
         entity.direct_counter_entry.table_entry.CopyFrom(self.entry_message(entry).table_entry)
         entity.direct_counter_entry.table_entry.ClearField("action")
         return entity
 
     def read_entry_counter(self, entity: p4runtime_pb2.Entity) -> tuple[dict[str, Match], int]:
-        """Return of an entry's counter, as a switch returned it: the entry's key, and the packets counted."""
+        """Return (entry's key, packets) of an entry's counter that a switch returned."""
         message = entity.direct_counter_entry
         return dict(self._read_key(message.table_entry)), int(message.data.packet_count)
 
@@ -189,7 +189,7 @@ def read_group(entity: p4runtime_pb2.Entity) -> Group:
 
 
 def _short(described: object) -> str:
-    return str(described.preamble.name).rpartition(".")[2]  # type: ignore[attr-defined]  # every P4Info object has one
+    return str(described.preamble.name).rpartition(".")[2]  # type: ignore[attr-defined]  # all P4Info objects have it
 
 
 def _to_bytes(value: int, bitwidth: int, where: str) -> bytes:

@@ -15,7 +15,7 @@ _TYPES = {Change.INSERT: Update.INSERT, Change.MODIFY: Update.MODIFY, Change.DEL
 class P4RuntimeWriter:
     """The `TableWriter` of a switch that serves P4Runtime.
 
-    `files`: the program that the switch runs, or that `set_pipeline` gives it.
+    `files`: the program that the switch runs, or will get from `set_pipeline`.
     """
 
     def __init__(self, session: P4RuntimeSession, files: CompiledFiles) -> None:
@@ -56,7 +56,7 @@ class P4RuntimeWriter:
             return
         try:
             self.session.apply(Update.INSERT, message, purpose)
-        except SwitchRefusedError:  # Left by another controller, on a switch that cannot list its groups.
+        except SwitchRefusedError:  # Another controller left the group, on a switch that cannot list groups.
             self.session.apply(Update.MODIFY, message, purpose)
         self._groups.add(group.group_id)
 

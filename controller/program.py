@@ -1,4 +1,4 @@
-"""What a P4 program must have for this controller to drive it, and what it says of itself."""
+"""The control surface that the controller requires of a P4 program, and the sizes that a program's P4Info shows."""
 
 import re
 from collections.abc import Iterable
@@ -36,13 +36,13 @@ TABLES: Surface = {
 """Table to (key fields, action to parameters)."""
 
 _LANE = re.compile(r"\.lane_\d+(\.held)?$")
-"""How the full name of a lane's register ends: on v1model all lanes are in one control, on TNA each has its own."""
+"""The end of a lane register's full name: on v1model all lanes are in one control, on TNA each lane has its own."""
 
 
 def require_control_surface(names: ProgramNames, where: str) -> None:
     """Refuse a program that this controller cannot drive.
 
-    `where`: its P4Info file, for the message. Raises WrongProgramError: it names all that is missing.
+    `where`: its P4Info file, for the message. Raises WrongProgramError that names all missing parts.
     """
     lacks = names.missing(TABLES, entries.COUNTERS)
     if not lanes_of(names):
@@ -53,11 +53,11 @@ def require_control_surface(names: ProgramNames, where: str) -> None:
         )
 
 
-NEXT_PASS = "next_pass"  # The table of a program through which a packet passes more than once.
+NEXT_PASS = "next_pass"  # Table of programs through which a packet passes more than once.
 
 
 def lanes_of(names: ProgramNames) -> int:
-    """Return how many int32 values a packet carries: the program has a register array for each that it adds in one pass."""
+    """Return how many int32 values a packet carries: the register arrays, one for each value of a pass, times the passes."""
     return len(_lane_registers(names)) * passes_of(names)
 
 
@@ -104,5 +104,5 @@ class CompiledFiles:
         self.cuts_copies = passes_of(self.names) == 1 and cuts_copies(self.names.registers)
 
     def device_config(self) -> bytes:
-        """Return what the switch is given; `WrongProgramError` if the file cannot be read."""
+        """Return the program in the form that the switch loads; `WrongProgramError` if the file cannot be read."""
         return device_config(self.path)

@@ -1,8 +1,8 @@
 """One P4Runtime session with one switch: every wait has a deadline, every failure is an error of one sentence.
 
-The errors of a batch of updates are read as P4Runtime 1.3, section 12.3, encodes them.
+The errors of a batch of updates are decoded as in P4Runtime 1.3, section 12.3.
 
-Failures raise `ControllerError`; the message says what is wrong.
+Failures raise `ControllerError` with the reason.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 64 << 20),)
 
 Update = p4runtime_pb2.Update
 PROGRAM_TIMEOUT_S = 600.0  # A switch may have to compile the program first.
-GRACE_S = 1.0  # For a switch to end a stream that is over.
+GRACE_S = 1.0  # Time for the switch to end a stream that the controller has ended.
 
 OPENING = "opening the session"
 
@@ -101,7 +101,8 @@ class P4RuntimeSession:
         """End the session; may be called twice."""
         self._requests.put(None)
         if self._receiver is not None:
-            # A switch that ends a stream has forgotten its controller; a cancelled one it may notice after the next one's.
+            # When a switch ends the stream, it has dropped the controller; a cancelled stream may be noticed only after the next
+            # stream has begun.
             self._receiver.join(min(GRACE_S, self.timeout_s))
         if self._stream is not None:
             self._stream.cancel()
@@ -111,16 +112,16 @@ class P4RuntimeSession:
 
     @property
     def lost(self) -> bool:
-        """Whether the switch ended the session, or stopped answering: a lost session stays lost."""
+        """Whether the switch ended the session or stopped answering; a lost session is not used again."""
         return self._lost
 
     @property
     def primary(self) -> bool:
-        """Whether the switch has said last that this is the primary controller."""
+        """Whether this controller is primary, by the switch's last arbitration message."""
         return self._primary
 
     def pipeline_cookie(self) -> int:
-        """Return the cookie of the program the switch runs; 0 if it runs none, or one without."""
+        """Return the cookie of the switch's program; 0 if there is no program or no cookie."""
         request = p4runtime_pb2.GetForwardingPipelineConfigRequest(
             device_id=self.device_id,
             response_type=p4runtime_pb2.GetForwardingPipelineConfigRequest.COOKIE_ONLY,
@@ -130,7 +131,7 @@ class P4RuntimeSession:
                 answer = self.stub.GetForwardingPipelineConfig(request, timeout=self.timeout_s)
                 return int(answer.config.cookie.cookie)
             except grpc.RpcError as error:
-                if error.code() is grpc.StatusCode.FAILED_PRECONDITION:  # It has none.
+                if error.code() is grpc.StatusCode.FAILED_PRECONDITION:  # No program.
                     return 0
                 raise
 
@@ -148,8 +149,8 @@ class P4RuntimeSession:
     def apply(self, kind: "Update.Type", entities: Sequence[p4runtime_pb2.Entity], what: str) -> None:
         """Write entities in one request.
 
-        `kind`: `Update.INSERT`, `MODIFY` or `DELETE`. `entities`: what to write; none is nothing to do. `what`: for the
-        error message, such as "admitting job digits". Raises ControllerError if the switch refused some of them (the others
+        `kind`: `Update.INSERT`, `MODIFY` or `DELETE`. `entities`: if empty, no request is sent. `what`: the purpose for
+        the error message, such as "admitting job digits". Raises ControllerError if the switch refused some of them (the others
         may have been written), or does not answer.
         """
         if not entities:
@@ -162,7 +163,7 @@ class P4RuntimeSession:
             self.stub.Write(request, timeout=self.timeout_s)
 
     def fetch(self, asked: Sequence[p4runtime_pb2.Entity], what: str) -> list[p4runtime_pb2.Entity]:
-        """Read every entity that some requests stand for, in one request."""
+        """Read all entities that `asked` stands for, in one request."""
         request = p4runtime_pb2.ReadRequest(device_id=self.device_id, entities=asked)
         with self._translating(what):
             answers = self.stub.Read(request, timeout=self.timeout_s)
@@ -186,8 +187,8 @@ class P4RuntimeSession:
 
     @contextlib.contextmanager
     def _translating(self, what: str) -> Iterator[None]:
-        # The channel connects again by itself, to a switch that restarted without program and arbitration:
-        # a session that was lost once stays lost.
+        # The channel reconnects by itself, perhaps to a restarted switch without program and arbitration, so a lost session
+        # must not be used again.
         if self._lost:
             raise self._gone(what)
         try:
@@ -216,7 +217,7 @@ class P4RuntimeSession:
 
 
 def _update_errors(error: Any) -> str:
-    """Describe why updates of a batch were refused (P4Runtime 1.3, section 12.3); nothing if the switch does not say."""
+    """Describe why updates of a batch were refused (P4Runtime 1.3, section 12.3); empty if the switch gives no details."""
     metadata = dict(error.trailing_metadata() or ()) if error is not None else {}
     status = status_pb2.Status()
     try:

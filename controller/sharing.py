@@ -1,4 +1,4 @@
-"""How jobs share the slots of switches: how many each gets, as plain numbers. No I/O.
+"""Sharing the slots of switches among jobs: the number of slots for each job, as plain numbers. No I/O.
 
 Slots are shared max-min fairly: all jobs grow together, each in proportion to its weight, until a switch has no room for all
 that would grow on it, or a job has all it can use. A job's slots are a power of two, so it grows by doubling, and equal jobs
@@ -10,26 +10,26 @@ from dataclasses import dataclass
 from typing import Literal
 
 Policy = Literal["fixed", "fair", "weighted", "demand"]
-"""By what jobs share slots: not at all, alike, by their weights, or by their demand (rate times round trip)."""
+"""The rule by which jobs share slots: not at all, equally, by weight, or by demand (rate times round trip)."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a job claims of the switches that add for it."""
+    """A job's claim to slots of the switches that add for it."""
 
-    name: str  # The job.
-    switches: Collection[str]  # Those switches; it has the same number of slots on each.
-    most: int  # Slots that it can use, a power of two.
+    name: str  # The job's name.
+    switches: Collection[str]  # The switches that add for the job; it has the same number of slots on each.
+    most: int  # Slots that the job can use, a power of two.
     weight: float = 1.0  # Above 0; equal jobs have equal weights.
-    fixed: int | None = None  # The slots that it has and keeps; None if they may change.
+    fixed: int | None = None  # The slots that the job has and keeps; None if its slots may change.
 
 
 def share_out(claims: Sequence[Claim], capacities: Mapping[str, int], least: int = 1) -> dict[str, int]:
     """Return how many slots each job gets.
 
-    `claims`: the jobs, in the order in which they get slots where not all can. `least`: slots below which a job gets none, a
-    power of two; a job that can use fewer gets those. Returns by job a power of two, or 0 if the earlier jobs leave
-    less than the least.
+    `claims`: the jobs' claims, in order of precedence if not all can be met. `least`: the fewest slots that a job gets, a power
+    of two; a job that can use fewer gets all it can use. Returns a power of two for each job, or 0 if earlier jobs leave too
+    few slots.
     """
     free = dict(capacities)
     counts = {claim.name: 0 for claim in claims}
@@ -66,7 +66,7 @@ def share_out(claims: Sequence[Claim], capacities: Mapping[str, int], least: int
 
 
 def jain(shares: Iterable[float]) -> float:
-    """Return Jain's fairness index: 1 if all shares are equal, 1/n if one of n has everything; 1 of nothing.
+    """Return Jain's fairness index: 1 if all shares are equal, 1/n if one of n has everything; 1 if there are no shares.
 
     Jain, Chiu, Hawe: A Quantitative Measure of Fairness and Discrimination for Resource Allocation in Shared Computer
     Systems, DEC-TR-301, 1984.

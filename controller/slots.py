@@ -1,8 +1,7 @@
 """Slot ranges of the jobs on one switch: a power of two long, aligned to their length, disjoint.
 
-A power of two, because chunk numbers count on modulo 2^32 and chunk ``c`` uses slot ``c mod S``: with any
-other S the slot would jump when the count wraps. Aligned, because then freed ranges always join again to
-whole larger ones.
+Chunk numbers count modulo 2^32 and chunk ``c`` uses slot ``c mod S``. With an S that is no power of two, the slot would jump
+when the count wraps. Ranges are aligned so that freed ranges always merge into whole larger ones.
 """
 
 from collections.abc import Iterable
@@ -45,14 +44,14 @@ class SlotAllocator:
 
     @property
     def free_slots(self) -> int:
-        """How many slots no range holds."""
+        """The number of slots that no range holds."""
         return self.capacity - sum(taken.count for taken in self._taken)
 
     def allocate(self, count: int) -> SlotRange:
         """Take a free range of `count` slots, from the smallest gap that has one.
 
-        Raises JobRefusedError if `count` is not a power of two, or no aligned range of that length is free; the message says
-        what is.
+        Raises JobRefusedError if `count` is not a power of two, or no aligned range of that length is free; the message gives
+        the number of free slots.
         """
         self._check(count)
         candidates = [(gap.count, base) for gap in self._gaps() for base in _aligned_bases(gap, count)]
@@ -63,9 +62,9 @@ class SlotAllocator:
         return chosen
 
     def take(self, slots: SlotRange) -> None:
-        """Take a certain range, as one that was allocated before this allocator was made.
+        """Take a given range, such as one that an earlier allocator had allocated.
 
-        Raises JobRefusedError if it is not wholly free.
+        Raises JobRefusedError if the range is not entirely free.
         """
         if slots.end > self.capacity or any(slots.overlaps(taken) for taken in self._taken):
             raise JobRefusedError(
@@ -78,7 +77,7 @@ class SlotAllocator:
         self._taken.remove(slots)
 
     def resize(self, slots: SlotRange, count: int) -> SlotRange:
-        """Exchange a range in use for one of `count` slots, or of the largest smaller power of two that is possible.
+        """Exchange a range in use for a range of `count` slots, or of the largest smaller power of two that is possible.
 
         A smaller range is the first part of the old one. A larger one may contain it.
 
@@ -136,6 +135,6 @@ class SlotAllocator:
 
 
 def _aligned_bases(gap: SlotRange, count: int) -> range:
-    """Every multiple of `count` at which a range of that length fits into the gap."""
+    """Return every multiple of `count` at which a range of that length fits into the gap."""
     first_multiple = -(-gap.base // count) * count
     return range(first_multiple, gap.end - count + 1, count)

@@ -1,7 +1,7 @@
-"""The controller of one switch: gives it its program, its addresses and its jobs over P4Runtime.
+"""The controller of one switch, which gets its program, its addresses and its jobs over P4Runtime.
 
-It knows of the embedded engine and BMv2 only what P4Runtime says, so it cannot distinguish them. Its jobs live in this
-process and are forgotten with it; `controller.service` is the controller that keeps them.
+The controller sees a switch only through P4Runtime, so it cannot distinguish the embedded engine and BMv2. Its jobs live in
+this process and are lost with it; those of `controller.service` survive a restart.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from netsum_common.closing import Closing
 class SwitchController(OneSwitch, Closing):
     """One switch's controller; a context manager that ends its session. Not for several threads at once.
 
-    Made by `connect`.
+    `connect` makes one.
     """
 
     def __init__(self, session: P4RuntimeSession, election_id: int, files: CompiledFiles) -> None:
@@ -48,7 +48,7 @@ class SwitchController(OneSwitch, Closing):
         device_id
             The switch's P4Runtime device id.
         election_id
-            The controller with the highest is primary.
+            The controller with the highest election id is primary.
         timeout_s
             Deadline of connecting and of every request, in seconds.
 
@@ -69,13 +69,13 @@ class SwitchController(OneSwitch, Closing):
             raise
 
     def close(self) -> None:
-        """End the session; the switch keeps what it holds."""
+        """End the session; the switch keeps its entries."""
         self._writer.session.tear_down()
 
     def reconnect(self, timeout_s: float | None = None) -> None:
-        """Open a new session, to a switch that was restarted; it needs `set_pipeline` and all the rest again.
+        """Open a new session to a restarted switch, which then needs `set_pipeline` and all its entries again.
 
-        The jobs are remembered, with their slots: `restart_job` brings each back.
+        The controller keeps the jobs and their slots; `restart_job` installs each job again.
 
         Raises
         ------
@@ -93,14 +93,14 @@ class SwitchController(OneSwitch, Closing):
         return SwitchTables(self._writer, self._files.path)
 
     def set_pipeline(self) -> None:
-        """Give the switch its program; it starts empty, and jobs it had wait for `restart_job`.
+        """Give the switch its program, which starts without entries; earlier jobs wait for `restart_job`.
 
         Raises
         ------
         WrongProgramError
             The compiled program cannot be read.
         SwitchRefusedError, SwitchUnreachableError, NotPrimaryError
-            The switch did not take it.
+            The switch refused the program or did not answer, or another controller is primary.
         """
         self._writer.set_pipeline()
         self.programmed = True

@@ -1,8 +1,8 @@
 """The tables, groups and counters of one switch.
 
-`controller.jobs` and `controller.entries` compute what a switch should hold. This module writes it through a `TableWriter`, in
-the one order that keeps S4: nothing of a job is admitted before the rest of its entries is in place, and nothing of its old
-epoch is admitted when its next one begins.
+`controller.jobs` and `controller.entries` compute the entries of a switch. This module writes them through a `TableWriter`, in
+the one order that keeps S4: no packet of a job is admitted before the job's other entries are in place, and no packet of its old
+epoch is admitted when its next epoch begins.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ _OWNED = (
 
 @dataclass
 class Reconciled:
-    """How a switch differed from what it should hold, before it was made to hold that."""
+    """The differences between a switch's entries and the desired ones, which a reconciliation has removed."""
 
     # kept, removed, written, changed: numbers of entries and groups.
     kept: int = 0
@@ -74,7 +74,7 @@ class SwitchTables:
         self._set_flooding(entries.flood_group(flood_ports))
 
     def set_l3(self, routes: Mapping[str, tuple[int, str, str]]) -> None:
-        """Write where each IPv4 network is: (port, source MAC, destination MAC)."""
+        """Write the route to each IPv4 network: (port, source MAC, destination MAC)."""
         self._replace(
             entries.L3_ROUTE, [entries.l3_entry(network, *route) for network, route in routes.items()]
         )
@@ -96,7 +96,7 @@ class SwitchTables:
         self._write(Change.INSERT, entries.admission_entries(job), what)
 
     def withdraw(self, job: Job) -> None:
-        """Delete what the switch holds of a job, including what another controller wrote."""
+        """Delete a job's entries, including those of another controller, and the job's multicast group if it is known."""
         what = f"the removal of job {job.name!r}"
         for table in (entries.WORKER_ADMISSION, entries.COPY_REWRITE, entries.JOB_PARENT, entries.JOB_QUORUM):
             if table in self._owned:
@@ -115,7 +115,7 @@ class SwitchTables:
     def admitted(self, job: Job) -> dict[int, int]:
         """Return how many packets of each worker, by its id, the switch has admitted in the present epoch of a job.
 
-        Empty if the switch's program does not count them.
+        The result is empty if the switch's program does not count admitted packets.
         """
         counted: dict[int, int] = {}
         for (_, match), packets in self._writer.entry_counts(entries.admission_entries(job)).items():
@@ -133,9 +133,9 @@ class SwitchTables:
         stations: Mapping[str, int],
         flood_ports: Iterable[int],
     ) -> Reconciled:
-        """Make the switch hold these jobs, this address (IP, MAC), these stations, and nothing else.
+        """Make the switch hold the entries of the jobs, the address (IP, MAC) and the stations, and no others.
 
-        What it holds already is not touched, so that running jobs notice nothing.
+        Entries that the switch already has are not touched, so that running jobs notice nothing.
         """
         desired: dict[str, list[Entry]] = {
             entries.WORKER_ADMISSION: [one for job in jobs for one in entries.admission_entries(job)],
@@ -157,7 +157,7 @@ class SwitchTables:
             found.find(f"table {table}", removed=len(delete), written=len(insert), changed=len(modify))
         self._reconcile_groups([entries.result_group(job) for job in jobs], found)
         self._set_flooding(entries.flood_group(flood_ports))
-        for table in reversed(self._owned):  # Admissions last.
+        for table in reversed(self._owned):  # Admissions come last.
             self._write(Change.INSERT, to_insert[table], table)
             self._write(Change.MODIFY, to_modify[table], table)
         return found

@@ -1,4 +1,4 @@
-"""The requests that `controller.switch_tables` makes of a switch, whatever carries them.
+"""The interface by which `controller.switch_tables` reads and writes a switch, independent of the transport.
 
 Two classes implement them: `controller.p4runtime_writer.P4RuntimeWriter` for switches that serve P4Runtime, and
 `sim.programming.InProcessWriter` for an embedded switch in the same process.
@@ -14,7 +14,7 @@ Key = tuple[str, tuple[tuple[str, Match], ...]]  # `Entry.key`: the table, and t
 
 
 class Change(Enum):
-    """What a write does to an entry."""
+    """A kind of change to an entry."""
 
     INSERT = "insert"
     MODIFY = "modify"
@@ -24,8 +24,8 @@ class Change(Enum):
 class TableWriter(Protocol):
     """Reads and writes one switch, by the names of its P4 program. Not for several threads at once.
 
-    Every method raises `ControllerError` if the switch refuses the request or does not answer. The argument `what` says in
-    the error message what the request was for.
+    Every method raises `ControllerError` if the switch refuses the request or does not answer. The argument `what`
+    names the purpose of the request in the error message.
     """
 
     @property

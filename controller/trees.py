@@ -1,7 +1,7 @@
-"""Where a job's tree of switches runs: which switches add for which children, and which is the root. No I/O.
+"""The placement of a job's tree of switches: the switches, the children that each adds for, and the root. No I/O.
 
-A switch's children are workers on its own ports and switches below it. The tree is the shortest ways from a root to
-all switches that have workers of the job, without switches above the lowest one that joins them all.
+A switch's children are workers on its own ports and switches below it. The tree consists of the shortest paths from a root to
+all switches that have workers of the job, without switches above the lowest one that joins all paths.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,27 +16,26 @@ from host_agent.wire.path import Level, Path
 
 @dataclass(frozen=True)
 class TreeSwitch:
-    """A switch as trees see it."""
+    """A switch that can be part of a tree."""
 
-    name: str  # As messages have it.
-    # ip, mac: its address on the data network.
+    name: str  # The switch's name in messages.
+    # ip, mac: the switch's address on the data network.
     ip: str
     mac: str
     links: Mapping[str, int]  # Port to each neighbouring switch, by that switch's name.
-    udp_port: int = UDP_PORT  # Where it takes packets.
-    on_host: bool = False  # It runs on a host, and is no root unless the caller says so.
-    at_interface: bool = (
-        False  # It runs on a host, in the kernel: it sends frames to the MAC addresses of its children.
-    )
+    udp_port: int = UDP_PORT  # The UDP port on which the switch receives.
+    on_host: bool = False  # Whether the switch runs on a host; it is a root only if the caller says so.
+    # Whether the switch runs in the kernel of a host, and so sends frames to the MAC addresses of its children.
+    at_interface: bool = False
 
     def endpoint(self, port: int) -> WorkerEndpoint:
-        """Return the switch as a child of another one, which reaches it by `port`."""
+        """Return the switch as a child of another switch, which reaches this one by `port`."""
         return WorkerEndpoint(port=port, ip=self.ip, mac=self.mac, udp_port=self.udp_port, is_switch=True)
 
 
 @dataclass(frozen=True)
 class Place:
-    """A worker: the switch it is on, and where it is as that switch sees it."""
+    """A worker's place: its switch, and its endpoint as that switch sees it."""
 
     switch: str
     endpoint: WorkerEndpoint
@@ -44,10 +43,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Branch:
-    """What one switch does for a job."""
+    """One switch of a job's tree, with its children and its parent."""
 
-    switch: str  # Its name.
-    # Its children, by worker id: first the workers on it by rank, then switches by name.
+    switch: str  # The switch's name.
+    # The switch's children by worker id: first its workers by rank, then the switches below by name.
     children: tuple[WorkerEndpoint, ...]
     ranks: tuple[tuple[int, ...], ...]  # The ranks behind each child.
     parent: ParentLink | None  # The switch above; None at the root.
@@ -66,9 +65,9 @@ class Tree:
         return self.branches[0].switch
 
     def path(self, rank: int) -> Path:
-        """Return the switches between a worker and the root, as its admission has them."""
+        """Return the path from a worker to the root, in the form of the worker's admission."""
         by_name = {branch.switch: branch for branch in self.branches}
-        # The lowest switch that has the rank: one above may have no other behind a child either.
+        # Switches above may also have the rank alone behind a child, so the worker's own switch is the lowest of them.
         here: str | None = [branch.switch for branch in self.branches if (rank,) in branch.ranks][-1]
         levels = []
         while here is not None:
@@ -78,9 +77,9 @@ class Tree:
         return tuple(levels)
 
     def admissions(self, jobs: Mapping[str, Job]) -> list[Admission]:
-        """Return what each worker needs to take part, by rank.
+        """Return the admission of each worker, by rank.
 
-        `jobs`: what each switch holds of the job, by the switch's name.
+        `jobs`: the job's part on each switch, by the switch's name.
         """
         found = {}
         for branch in self.branches:
@@ -90,7 +89,7 @@ class Tree:
         return [found[rank] for rank in sorted(found)]
 
     def workers_of(self, branch: Branch) -> dict[int, int]:
-        """Return the worker id of each worker that is a child of a switch itself, by rank."""
+        """Return the worker ids of the workers that are direct children of a switch, by rank."""
         below = {
             other.parent.worker_id
             for other in self.branches
@@ -100,12 +99,12 @@ class Tree:
 
 
 def sending_to(ip: str, children: Sequence[WorkerEndpoint], udp_port: int = UDP_PORT) -> list[WorkerEndpoint]:
-    """Return children, of whom those that have no other address to send to send to a switch."""
+    """Return the children; those without an address to send to get the switch's."""
     return [replace(child, switch=child.switch or (ip, udp_port)) for child in children]
 
 
 def one_switch(switch: str, children: Sequence[WorkerEndpoint]) -> Tree:
-    """Return the tree of a job on one switch, whose children are its workers, by rank."""
+    """Return the tree of a job on one switch, whose children are the job's workers by rank."""
     ranks = tuple((rank,) for rank in range(len(children)))
     return Tree((Branch(switch, tuple(children), ranks, None),), {})
 
@@ -118,11 +117,11 @@ def place_tree(
 ) -> Tree:
     """Choose the switches that add for a job.
 
-    Of the roots that make the lowest tree with the fewest switches, the one whose switches are least loaded is taken, so
+    Among the roots with the lowest tree and the fewest switches, the root whose switches are least loaded is taken, so that
     jobs spread over the spines of a network.
 
     `load`: returns how loaded a switch is; a lower value is better. `root`: the root, if it is chosen already. Raises
-    JobRefusedError if there is no such tree; the message says why.
+    JobRefusedError with the reason if there is no tree.
     """
     if not 1 <= len(workers) <= MAX_WORLD_SIZE:
         raise JobRefusedError(f"a job has 1 to {MAX_WORLD_SIZE} workers, not {len(workers)}")
@@ -131,7 +130,7 @@ def place_tree(
         raise JobRefusedError(f"there is no switch {name!r}: expected one of {', '.join(sorted(switches))}")
     candidates: list[tuple[int, int, float, str, dict[str, str]]] = []
     for name, distance in {root: 0}.items() if root else _distances(switches, min(leaves)).items():
-        # A root makes a tree of at least one level more than it is away from a leaf, and the nearest come first.
+        # A tree has at least one level more than the links from its root to a leaf, and the nearest roots come first.
         if candidates and distance >= min(candidates)[0]:
             break
         if switches[name].on_host and not root:
@@ -152,7 +151,7 @@ def place_tree(
 
 
 def _distances(switches: Mapping[str, TreeSwitch], start: str) -> dict[str, int]:
-    """Return how many links away each switch is that has a way to `start`, the nearest first."""
+    """Return the distance, in links, of each switch that can reach `start`, the nearest first."""
     found = {start: 0}
     for name, above in _ways(switches, start).items():
         if above:
@@ -161,7 +160,7 @@ def _distances(switches: Mapping[str, TreeSwitch], start: str) -> dict[str, int]
 
 
 def _ways(switches: Mapping[str, TreeSwitch], root: str) -> dict[str, str]:
-    """Return the next switch towards the root for each that has a way to it, by the fewest links."""
+    """Return the next switch on a shortest path to the root, for each switch that can reach the root."""
     towards = {root: ""}
     frontier = [root]
     while frontier:
@@ -174,7 +173,7 @@ def _ways(switches: Mapping[str, TreeSwitch], root: str) -> dict[str, str]:
 
 
 def _joined(towards: Mapping[str, str], root: str, leaves: set[str]) -> dict[str, str] | None:
-    """Return the parent of each switch below the root; None if the root reaches not all, or joins nothing."""
+    """Return the parent of each switch below the root; None if the root does not reach all leaves, or joins no paths."""
     if not leaves <= towards.keys():
         return None
     above: dict[str, str] = {}
@@ -189,7 +188,7 @@ def _joined(towards: Mapping[str, str], root: str, leaves: set[str]) -> dict[str
 
 
 def _height(above: Mapping[str, str]) -> int:
-    """Return how many levels of switches there are."""
+    """Return the number of levels of switches."""
 
     def depth(switch: str) -> int:
         return 1 + (depth(above[switch]) if switch in above else 0)

@@ -1,11 +1,11 @@
 """Tofino: a compiled program in the forms its P4Runtime servers take, and the names of front-panel ports.
 
-A Tofino program is three kinds of files: the binary and the context of each pipeline, and the BF-Runtime description of the
-program. Their names are in the ``.conf`` that the compiler writes beside them.
+A Tofino program consists of three kinds of files: the binary and the context of each pipeline, and the BF-Runtime description of
+the program. The ``.conf`` that the compiler writes beside these files names them.
 
 ``python -m controller.targets netsum.conf --server pi --out netsum.bin`` packs them into one file.
 
-Failures raise `WrongProgramError`; the message says what is wrong.
+Failures raise `WrongProgramError` with the reason.
 """
 
 import json
@@ -24,8 +24,8 @@ _PM_SHOW_ROW = re.compile(r"^\s*(\d+/\d+)\s*\|\s*\d+/\s*\d+\s*\|\s*(\d+)\s*\|")
 class TofinoPipeline:
     """One pipeline of a program."""
 
-    name: str  # As the P4 program calls it.
-    # context, binary: its ``context.json`` and its ``tofino.bin`` or ``tofino2.bin``.
+    name: str  # The pipeline's name in the P4 program.
+    # context, binary: contents of ``context.json``, and of ``tofino.bin`` or ``tofino2.bin``.
     context: bytes
     binary: bytes
     pipes: tuple[int, ...]  # The chip's pipes that run it.
@@ -35,8 +35,8 @@ class TofinoPipeline:
 class TofinoProgram:
     """A compiled program."""
 
-    name: str  # The compiler's.
-    bfrt: bytes  # Its ``bf-rt.json``.
+    name: str  # The compiler's name for the program.
+    bfrt: bytes  # Contents of ``bf-rt.json``.
     pipelines: tuple[TofinoPipeline, ...]  # At least one.
 
 
@@ -51,8 +51,8 @@ def read_file(path: Path) -> bytes:
 def read_program(conf: Path) -> TofinoProgram:
     """Read a program by the ``.conf`` that the compiler wrote for the switch driver.
 
-    `conf`: the file; the names in it are looked for beside it if they are not there as they stand, for the compiler writes
-    them as they were on the machine it ran on.
+    `conf`: the file. The compiler writes paths of the machine on which it ran, so files that do not exist at these paths are
+    looked for beside the ``.conf``.
     """
     try:
         described = json.loads(read_file(conf))["p4_devices"][0]["p4_programs"][0]
@@ -77,8 +77,8 @@ def read_program(conf: Path) -> TofinoProgram:
 def for_stratum(program: TofinoProgram) -> bytes:
     """Pack a program for Stratum: its message ``BfPipelineConfig``.
 
-    Source: stratum/hal/lib/barefoot/bf.proto of https://github.com/stratum/stratum. Four kinds of fields in two messages, so they
-    are written here by hand; Stratum's ``bf_pipeline_builder`` makes the same.
+    Source: stratum/hal/lib/barefoot/bf.proto of https://github.com/stratum/stratum. The two messages have only four kinds of
+    fields, so this function encodes them itself; Stratum's ``bf_pipeline_builder`` makes the same.
     """
     packed = _text(1, program.name) + _delimited(2, program.bfrt)
     for one in program.pipelines:
@@ -91,8 +91,8 @@ def for_stratum(program: TofinoProgram) -> bytes:
 def for_pi(program: TofinoProgram) -> bytes:
     """Pack a program for the P4Runtime server of P4 Studio, which is p4lang's PI.
 
-    That is name, binary and context, each behind its length in 4 bytes, little endian. Raises WrongProgramError if it has
-    several pipelines, for which this form has no place.
+    The form is name, binary and context, each behind its length in 4 bytes, little endian. Raises WrongProgramError if the
+    program has several pipelines, for which this form has no place.
     """
     if len(program.pipelines) != 1:
         raise WrongProgramError(
@@ -103,14 +103,14 @@ def for_pi(program: TofinoProgram) -> bytes:
     return b"".join(struct.pack("<i", len(part)) + part for part in parts)
 
 
-SERVERS = {"stratum": for_stratum, "pi": for_pi}  # P4Runtime server to what packs a program for it.
+SERVERS = {"stratum": for_stratum, "pi": for_pi}  # P4Runtime server to packing function.
 
 
 def front_panel_ports(pm_show: str) -> Mapping[str, int]:
-    """Read from what the driver's shell prints for ``pm show`` which device port each front-panel port is.
+    """Return the device port of each front-panel port, from the output of ``pm show`` in the driver's shell.
 
-    `pm_show`: the text. P4Runtime servers know device ports (column D_P) only, and which one a port of the panel is differs
-    from box to box. Returns such as ``{"5/0": 164}``. Raises ValueError if there is no port in it.
+    `pm_show`: the output. P4Runtime servers know only device ports (column D_P), whose assignment to front-panel ports differs
+    from box to box. Returns a mapping such as ``{"5/0": 164}``. Raises ValueError if the output has no port.
     """
     ports = {found[1]: int(found[2]) for found in map(_PM_SHOW_ROW.match, pm_show.splitlines()) if found}
     if not ports:
@@ -123,7 +123,7 @@ def front_panel_ports(pm_show: str) -> Mapping[str, int]:
 def require_one_pipe(ports: Iterable[int]) -> None:
     """Refuse ports whose packets would not meet: each pipe of the chip has registers of its own.
 
-    `ports`: device ports; the pipe is the rest, from bit 7 on. Raises JobRefusedError if they are on several pipes.
+    `ports`: device ports, whose bits from 7 on are the pipe. Raises JobRefusedError if they are on several pipes.
     """
     by_pipe: dict[int, list[int]] = {}
     for port in sorted(set(ports)):
@@ -137,7 +137,7 @@ def require_one_pipe(ports: Iterable[int]) -> None:
 
 
 def _beside(conf: Path, named: str) -> Path:
-    """Find a file that the ``.conf`` names: as it stands, or by the last parts of its path beside the ``.conf``."""
+    """Find a file that the ``.conf`` names: by its path, or by the last parts of its path beside the ``.conf``."""
     parts = Path(named).parts
     shorter: Iterator[Path] = (conf.parent.joinpath(*parts[start:]) for start in range(len(parts)))
     return next((path for path in (Path(named), *shorter) if path.is_file()), Path(named))

@@ -1,6 +1,6 @@
-"""Which program, P4Info and table entries each switch of a topology gets, checked before anything is started.
+"""The program, P4Info and table entries for each switch of a topology, checked before anything is started.
 
-Failures raise `ConfigError`; the message says what is wrong.
+Failures raise `ConfigError` with the reason.
 """
 
 import json
@@ -15,22 +15,22 @@ from controller.p4info import read_p4info
 from controller.user_programs.runtime_file import RuntimeFile
 from topologies.topology import SwitchSpec
 
-FOLDER = "programs"  # Of a run folder: what each switch is given, at its start and at each restart.
+FOLDER = "programs"  # The part of a run folder with the files that each switch gets at every start.
 PROGRAM, P4INFO, ENTRIES = "program.json", "p4info.txtpb", "entries.json"
 
 _P4INFO_SUFFIXES = (".p4info.txtpb", ".p4.p4info.txtpb", ".p4info.txt", ".p4.p4info.txt")
-"""What follows the program's stem in the names that p4c and the tutorials give a P4Info."""
+"""Suffixes that p4c and the tutorials add to the program's stem for the name of a P4Info."""
 
 
 @dataclass(frozen=True)
 class UserProgram:
-    """What one switch is given."""
+    """The program and table entries for one switch."""
 
     # json, p4info: the program, compiled for BMv2, and its P4Info in text form.
     json: Path
     p4info: Path
-    entries: Path | None  # Its runtime file; None: the program starts with empty tables.
-    updates: Sequence[Any]  # What the runtime file says, as P4Runtime updates.
+    entries: Path | None  # The runtime file; None: the program starts with empty tables.
+    updates: Sequence[Any]  # Contents of the runtime file as P4Runtime updates.
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class FileOptions:
     """Files of one kind that a command line names: for single switches, and for all others."""
 
     option: str  # The option's name, for messages.
-    by_switch: Mapping[str, Path]  # Those written ``s1=FILE``.
-    default: Path | None  # The one written without a switch.
+    by_switch: Mapping[str, Path]  # Files written as ``s1=FILE``.
+    default: Path | None  # The file written without a switch.
 
     @classmethod
     def read(cls, option: str, written: Sequence[str], switches: Sequence[str]) -> "FileOptions":
-        """Read what a command line says, such as ``["basic.json", "s1=firewall.json"]``."""
+        """Read the values of an option on the command line, such as ``["basic.json", "s1=firewall.json"]``."""
         found: dict[str, Path] = {}
         for text in written:
             name, equals, file = text.partition("=")
@@ -66,10 +66,10 @@ def choose(
     p4infos: FileOptions,
     entries: FileOptions,
 ) -> dict[str, UserProgram]:
-    """Return what each switch is given, by name; switches without a program of the user's own are left out.
+    """Return the program and entries for each switch, by name; switches without a program of the user's own are left out.
 
-    A file that the command line names for a switch goes before one of the topology, and that before one that the command line
-    names for all. A runtime file names a program too, which counts if nothing else names one.
+    A file that the command line names for one switch takes precedence over the topology's file, and the topology's over one that
+    the command line names for all switches. The program that a runtime file names is used only if nothing else names one.
     """
     found = {}
     for name, spec in switches.items():
@@ -126,7 +126,7 @@ def _chosen(
 
 
 def _found(written: str, folder: Path, place: str) -> Path:
-    """Return the file that another file names, as seen from the working directory (the tutorials' way) or from that file."""
+    """Find a file that another file names, from the working directory (the tutorials' way), `folder` or its parent."""
     bases = (Path(), folder, folder.parent)
     for base in bases:
         if (path := base / written).is_file():
@@ -158,7 +158,7 @@ def _p4info_beside(name: str, program: Path) -> Path:
 
 
 def keep_copies(folder: Path, chosen: Mapping[str, UserProgram]) -> None:
-    """Copy what the switches are given to a run folder, from where `controller.user_programs.load` takes it."""
+    """Copy the switches' files to a run folder, from which `controller.user_programs.load` reads them."""
     for name, program in chosen.items():
         own = folder / FOLDER / name
         own.mkdir(parents=True)

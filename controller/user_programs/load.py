@@ -1,6 +1,7 @@
 """Gives switches of a testbed the programs of its run folder: ``python -m controller.user_programs.load FOLDER s1 s2``.
 
-A program of its own, so that the testbed's keeper holds no gRPC connection. On failure its last line says why.
+The loading has a process of its own, so that the testbed's keeper holds no gRPC connection. On failure, the last line of the
+process's output gives the reason.
 """
 
 import sys
@@ -15,7 +16,7 @@ from controller.user_programs.files import ENTRIES, FOLDER, P4INFO, PROGRAM
 from controller.user_programs.runtime_file import RuntimeFile
 
 ELECTION_ID = 1
-"""That of p4lang's tutorials: a controller that is started later, with this id or a higher one, is primary."""
+"""The election id of p4lang's tutorials: a controller that starts later, with this id or a higher one, is primary."""
 TIMEOUT_S = 30.0
 
 
@@ -39,7 +40,7 @@ def load(folder: Path, switch: str) -> None:
 
 
 def main() -> None:
-    """Load the switches that the command line names; exit with status 1 and a sentence if one cannot be."""
+    """Load the switches that the command line names; exit with status 1 and a sentence if one cannot be loaded."""
     folder, *switches = sys.argv[1:]
     for switch in switches:
         try:

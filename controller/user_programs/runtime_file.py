@@ -1,8 +1,8 @@
 """Table entries, multicast groups and clone sessions in the JSON of p4lang's tutorials, as P4Runtime updates.
 
-The members of such a file: docs/testbed.md.
+docs/testbed.md lists the members of such a file.
 
-Failures raise `ConfigError`; the message says what is wrong.
+Failures raise `ConfigError` with the reason.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ _PRIORITIZED = (MatchField.TERNARY, MatchField.RANGE, MatchField.OPTIONAL)
 class RuntimeFile:
     """A runtime file of the tutorials, such as ``s1-runtime.json``.
 
-    `program`, `p4info`: what its members ``bmv2_json`` and ``p4info`` say; empty: nothing.
+    `program`, `p4info`: the members ``bmv2_json`` and ``p4info``; empty if the file does not have them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,9 +43,9 @@ class RuntimeFile:
             raise ConfigError(error.in_file(path)) from None
 
     def updates(self, p4info: p4info_pb2.P4Info) -> list[Any]:
-        """Return its entries, groups and sessions as P4Runtime updates, in the file's order.
+        """Return the file's entries, groups and sessions as P4Runtime updates, in the file's order.
 
-        Default actions modify, all else is inserted.
+        Default actions are modified; entries, groups and sessions are inserted.
         """
         names = _Names(p4info)
         try:
@@ -101,7 +101,7 @@ def _table_entry(names: _Names, one: JsonObject) -> Any:
 
 
 def _matches(table: Any, one: JsonObject) -> Iterator[Any]:
-    """Iterate over the match fields of an entry in the table's order; what an entry leaves out matches anything."""
+    """Iterate over the match fields of an entry in the table's order; a field that the entry omits matches any value."""
     held = one.child("match")
     fields = {field.name: field for field in table.match_fields}
     held.only(*fields)
@@ -116,7 +116,7 @@ def _matches(table: Any, one: JsonObject) -> Iterator[Any]:
 
 
 def _match(field: Any, found: object) -> Any | None:
-    """Return one match field; None if it matches anything, which P4Runtime writes by leaving it out."""
+    """Return one match field; None if it matches any value, as P4Runtime then omits the field."""
     width, kind = field.bitwidth, field.match_type
     if not width:
         raise ValueError("no value: the program's own types of match fields are not supported")

@@ -1,4 +1,4 @@
-"""Values of match fields and action parameters as files write them, in the bytes of P4Runtime."""
+"""Values of match fields and action parameters in files, as the unsigned numbers of P4Runtime's fields."""
 
 import contextlib
 import ipaddress
@@ -11,8 +11,8 @@ _FORMS = "an integer, an Ethernet address, an IPv4 or IPv6 address"
 def bits_of(found: object, bitwidth: int) -> int:
     """Return a value as the unsigned number that a field of some bits holds.
 
-    `found`: an integer (a negative one in two's complement), or a text with an Ethernet, IPv4 or IPv6 address, or any of
-    these alone in a list. Raises ValueError: with what was expected.
+    `found`: an integer (a negative one in two's complement), a text with an Ethernet, IPv4 or IPv6 address, or a list that
+    holds only one such value. Raises ValueError with the expected form.
     """
     if isinstance(found, list) and len(found) == 1:
         (found,) = found
@@ -29,7 +29,7 @@ def bits_of(found: object, bitwidth: int) -> int:
 
 
 def _address(text: str) -> tuple[int, int]:
-    """Return an address as a number, and how many bits addresses of its kind have."""
+    """Return (address as a number, bits of an address of its kind)."""
     with contextlib.suppress(ValueError):
         return mac_int(text), 48
     try:
