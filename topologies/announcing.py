@@ -10,7 +10,7 @@ from pathlib import Path
 from topologies.children import Child, TestbedError
 
 START_TIMEOUT_S = 900.0
-"""How long a child may take that is still running: a first start after an installation compiles for a minute, and for ten on a
+"""How long a running child may take: a first start after an installation compiles for a minute, and for ten on a
 machine that is busy with other things. A child that ends is noticed at once."""
 _LOOK_S = 0.05
 

@@ -28,7 +28,7 @@ _ETHERNET: Final = 1
 def keep_earlier(folder: Path, ports: Collection[str]) -> None:
     """Rename the captures of the last start, so that the next one does not truncate them.
 
-    `folder`: that has the captures, of this and of other switches. `ports`: the interfaces of the switch that is about to
+    `folder`: the folder of the captures, of this and of other switches. `ports`: the interfaces of the switch that is about to
     start.
     """
     for path in list(folder.glob("*.pcap")):

@@ -23,16 +23,16 @@ _living: set["Child"] = set()  # Children that were started and not yet waited f
 class TestbedError(NetsumError):
     """A testbed could not be brought up, or a part of it ended; the message says what to do."""
 
-    __test__ = False  # Not a test class, despite its name.
+    __test__ = False  # Despite the name, pytest must not collect the class.
 
 
 class Child:
     """A child process that is killed when the thread that started it ends, even by SIGKILL.
 
-    It runs in a session of its own, so that Ctrl-C reaches us alone and we end it in order.
+    The child runs in a session of its own, so that Ctrl-C reaches only this process, which ends its children in order.
 
-    `log`: file its standard error goes to, and its standard output unless `pipes`. `pipes`: whether standard input and
-    output are pipes to us.
+    `log`: the file for the child's standard error and, unless `pipes`, its standard output. `pipes`: whether standard input and
+    output are pipes to this process.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process has not ended."""
         return self.status is None
 
     @property
     def succeeded(self) -> bool:
-        """Whether it has ended with status 0."""
+        """Whether the process has ended with status 0."""
         return self.status == 0
 
     def how_it_ended(self) -> str:
@@ -105,7 +105,7 @@ class Child:
         return f"{self.name} {end}" + (f" ({last})" if last else "")
 
     def last_words(self) -> str:
-        """Return the last line of its log that is not empty."""
+        """Return the last line of the process's log that is not empty."""
         try:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -113,13 +113,13 @@ class Child:
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def kill(self) -> None:
-        """SIGKILL it, and wait until it is gone."""
+        """SIGKILL the process, and wait until it is gone."""
         with contextlib.suppress(ProcessLookupError):
             self._popen.kill()
         self._close()
 
     def stop(self) -> None:
-        """End it: SIGTERM, after a grace SIGKILL; wait until it is gone."""
+        """End the process: SIGTERM, and after a grace SIGKILL; wait until it is gone."""
         stop_all([self])
 
     def terminate(self) -> None:
@@ -128,7 +128,7 @@ class Child:
             self._popen.terminate()
 
     def wait_until(self, deadline: float) -> None:
-        """Wait for its end until a time of `time.monotonic`, then SIGKILL it."""
+        """Wait for the end of the process until a time of `time.monotonic`, then SIGKILL it."""
         try:
             self._popen.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:

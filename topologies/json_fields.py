@@ -124,28 +124,28 @@ def read_field(place: str, found: object, read: Callable[[object], Value]) -> Va
 
 
 def text_field(found: object) -> str:
-    """Return a text; ValueError if it is none."""
+    """Return a text; ValueError for any other value."""
     if not isinstance(found, str):
         raise ValueError("a text")
     return found
 
 
 def flag_field(found: object) -> bool:
-    """Return a truth value; ValueError if it is none."""
+    """Return a truth value; ValueError for any other value."""
     if not isinstance(found, bool):
         raise ValueError("true or false")
     return found
 
 
 def integer_field(found: object, least: int, most: int, expected: str) -> int:
-    """Return an integer between two bounds; ValueError with the expected range if it is none."""
+    """Return an integer between two bounds; ValueError with the expected range for any other value."""
     if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:
         raise ValueError(expected)
     return found
 
 
 def without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse what JSON's readers pass over: the first of two members of one name."""
+    """Refuse two members of one name, of which JSON's readers ignore the first."""
     found = dict(pairs)
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]

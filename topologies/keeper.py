@@ -1,9 +1,9 @@
 """The process that owns a testbed for as long as it is up.
 
-It brings the testbed up, announces that, and then waits: for requests on its socket, and for SIGTERM or Ctrl-C, upon which it
-takes all of it down. All that it starts dies with it, whatever it dies of.
+The keeper brings the testbed up, announces this, and then serves requests on its socket until SIGTERM or Ctrl-C, when it takes
+the whole testbed down. All processes that the keeper starts die with it, even if it is killed.
 
-Failures raise `TestbedError`; the message says what is wrong.
+Failures raise `TestbedError` with the reason.
 """
 
 import contextlib
@@ -38,23 +38,23 @@ from topologies.run_folder import (
 from topologies.runs import new_run_id, owner_is_gone
 from topologies.topology import Topology
 
-CONTROLLER = "controller"  # What users call the controller's process, beside the switches' names.
+CONTROLLER = "controller"  # The users' name for the controller's process, beside the switches' names.
 
 LINK_FIELDS = frozenset({"rate_bps", "latency_ns", "loss_ppm", "queue_pkts"})
-"""What of a link can be changed while it is up."""
+"""The properties of a link that can be changed while it is up."""
 
 UP_TIMEOUT_S = 2 * START_TIMEOUT_S
-"""A switch and a controller start; other switches only load what the first one compiled."""
+"""Time for a switch and a controller to start; other switches only load the code that the first one compiled."""
 DOWN_TIMEOUT_S = 60.0
 LOAD_TIMEOUT_S = START_TIMEOUT_S
 REQUEST_TIMEOUT_S = 5.0
 LONGEST_REQUEST = 1 << 16
-RESTART_TIMEOUT_S = START_TIMEOUT_S + 20.0  # So that the sentence of the part that did not start comes first.
+RESTART_TIMEOUT_S = START_TIMEOUT_S + 20.0  # Longer, so that the part that does not start reports first.
 
 
 @dataclass(frozen=True)
 class TestbedPlan:
-    """What a keeper is to keep up."""
+    """The testbed that a keeper runs, and its options."""
 
     name: str
     # topology, kind, capture, udp_port: see `topologies.mininet_testbed.MininetTestbed`.
@@ -149,7 +149,7 @@ class _Keeper:
                 connection.sendall(json.dumps({"error": error}).encode() + b"\n")
 
     def _carried_out(self, line: bytes) -> str:
-        """Carry out a request; return what is wrong with it, or nothing."""
+        """Carry out a request; return the error in a sentence, empty if there is none."""
         try:
             request = json.loads(line)
         except (ValueError, RecursionError):

@@ -41,7 +41,7 @@ def end_processes(run_id: str) -> list[int]:
 def runs_in(run_id: str, pid: int) -> bool:
     """Whether a process of that id runs and carries the mark of a run; a zombie does not.
 
-    Of a process whose environment only others may read, whether it runs at all.
+    For a process whose environment this process may not read: whether it runs at all.
     """
     try:
         return _mark(run_id) in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -52,7 +52,7 @@ def runs_in(run_id: str, pid: int) -> bool:
 
 
 def processes(run_id: str) -> Iterator[int]:
-    """Find what carries the mark of a run or is in a network namespace with it; zombies and ourselves aside."""
+    """Find the processes that carry the mark of a run or share a namespace with one; omit zombies and this process."""
     mark = _mark(run_id)
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):

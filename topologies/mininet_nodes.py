@@ -64,7 +64,7 @@ class MarkedNode(Node):
 class TestbedHost(MarkedNode, Host):
     """A host."""
 
-    __test__ = False  # Not a test class, despite its name.
+    __test__ = False  # Despite the name, pytest must not collect the class.
 
 
 class TestbedSwitch(MarkedNode, Switch):

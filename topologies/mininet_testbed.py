@@ -81,7 +81,7 @@ class MininetTestbed:
 
     @property
     def device_id(self) -> int:
-        """The first switch's."""
+        """The first switch's P4Runtime device id."""
         return self._first.spec.device_id
 
     @property
@@ -140,7 +140,7 @@ class MininetTestbed:
     def reshape(self, number: int, link: LinkSpec) -> None:
         """Give a link another rate, loss, latency or queue, while it carries packets.
 
-        `link`: its new properties; its ends are the same. Raises TestbedError if the kernel cannot do that, or a command
+        `link`: the new properties, with the same ends. Raises TestbedError if the kernel cannot do that, or a command
         fails.
         """
         require_kernel_support((link,))
@@ -152,7 +152,7 @@ class MininetTestbed:
         self.topology = replace(self.topology, links=links)
 
     def describe(self) -> dict[str, Any]:
-        """Return what others need to find their way, for ``testbed.json``; see docs/testbed.md."""
+        """Return the description of the testbed for ``testbed.json``; see docs/testbed.md."""
         topology = self.topology
         return {
             "topology": topology.name,
@@ -297,17 +297,17 @@ class MininetStar(MininetTestbed):
 
     @classmethod
     def lacking(cls) -> str | None:
-        """Return why this machine cannot run it, or None."""
+        """Return why this machine cannot run the star, or None."""
         return missing_for_switch(cls.switch_kind) or missing_for_mininet()
 
 
 class EmbeddedStar(MininetStar):
-    """On the embedded engine."""
+    """A star whose switch is the embedded engine."""
 
     switch_kind = "embedded"
 
 
 class Bmv2Star(MininetStar):
-    """On BMv2."""
+    """A star whose switch is BMv2."""
 
     switch_kind = "bmv2"

@@ -132,7 +132,7 @@ def delete_namespaces(namespaces: Sequence[str]) -> None:
 
 
 def list_namespaces() -> list[str]:
-    """Every named namespace of the machine."""
+    """Return every named namespace of the machine."""
     return sorted(path.name for path in _FOLDER.iterdir()) if _FOLDER.is_dir() else []
 
 

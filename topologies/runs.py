@@ -72,7 +72,7 @@ def delete_leftover_folders() -> None:
 
 
 def _start_time(pid: int) -> int | None:
-    """Start time of a process, in clock ticks since boot (field 22 of /proc/PID/stat); None if it has ended."""
+    """Return the start time of a process, in clock ticks since boot (field 22 of /proc/PID/stat); None if it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:

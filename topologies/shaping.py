@@ -95,7 +95,7 @@ def loss_commands(interface: str, loss_ppm: int) -> list[str]:
 
 
 def require_kernel_support(links: tuple[LinkSpec, ...]) -> None:
-    """See that this kernel can delay packets, if a link wants that; `TestbedError` if it cannot; the message names the link."""
+    """Require that this kernel can delay packets if a link needs it; otherwise, raise `TestbedError` that names the link."""
     late = next((link for link in links if link.latency_ns), None)
     if late is not None and not _kernel_has("netem delay 1ms"):
         raise TestbedError(

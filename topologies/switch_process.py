@@ -52,17 +52,17 @@ class SwitchProcess(ABC):
         return self._child
 
     def start(self, namespace_pid: int, interfaces: Mapping[int, str]) -> None:
-        """Start it in the namespace of a process and wait until it answers; `TestbedError` if it ends, or takes too long."""
+        """Start the switch in the namespace of a process and await its answer; `TestbedError` if it ends or takes too long."""
         self._prefix, self.interfaces = inside_of(namespace_pid), interfaces
         self._start()
 
     def restart(self) -> None:
-        """End it if it runs, and start it anew, empty, at the same address on the same interfaces."""
+        """End the switch if it runs, and start it anew, empty, at the same address on the same interfaces."""
         self.stop()
         self._start()
 
     def stop(self) -> None:
-        """End it, if it was started."""
+        """End the switch, if it was started."""
         if self._child is not None:
             self._child.stop()
         for left in self._files:
@@ -70,7 +70,7 @@ class SwitchProcess(ABC):
 
     @abstractmethod
     def _start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the switch and wait until it answers."""
 
     def _launch(self, command: Sequence[str], pass_fds: Sequence[int] = ()) -> Child:
         for left in self._files:
@@ -144,7 +144,7 @@ class Bmv2Switch(SwitchProcess):
         self._require_ports()
 
     def _require_ports(self) -> None:
-        """See that it listens on every interface: without one, it says so in its log alone and runs on."""
+        """Require that BMv2 listens on every interface: if one is missing, BMv2 only logs it and runs on."""
         held = Path(f"/proc/{self.child.pid}/net/packet").read_text(encoding="utf-8").splitlines()
         listened_on = {int(line.split()[4]) for line in held[1:]}
         links = {one["ifname"]: one for one in json.loads(run(*self._prefix, "ip", "-j", "link"))}
@@ -164,7 +164,7 @@ SWITCH_KINDS: Mapping[str, type[SwitchProcess]] = {
     "xdp": XdpSwitch,
     "bmv2": Bmv2Switch,
 }
-"""Who can run the P4 program, by the names that users give them."""
+"""The kinds of switches that can run the P4 program, by the users' names for them."""
 
 
 def missing_for_switch(kind: str) -> str | None:

@@ -71,11 +71,11 @@ class LinkSpec:
     """A link; its values hold for each direction by itself."""
 
     ends: tuple[LinkEnd, LinkEnd]  # A host's end comes first.
-    latency_ns: int = 0  # How long a bit is under way.
+    latency_ns: int = 0  # One-way delay of a bit.
     # Bits per second, counting frames from the destination address to the end of the payload; None: as fast as the machine.
     rate_bps: int | None = None
     loss_ppm: int = 0  # How many of a million packets are lost at random.
-    # How many packets wait before a link with a rate; None: `DEFAULT_QUEUE_PKTS`.
+    # Length of the queue, in packets, before a link with a rate; None: `DEFAULT_QUEUE_PKTS`.
     queue_pkts: int | None = None
 
     def __str__(self) -> str:
@@ -107,12 +107,12 @@ class FlowSpec:
 class Topology:
     """A network of hosts on switches."""
 
-    name: str  # For people; the file's name without its suffix.
+    name: str  # The name for people: the file's name without its suffix.
     # hosts, switches: by name, in the order of the file.
     hosts: Mapping[str, HostSpec]
     switches: Mapping[str, SwitchSpec]
     links: tuple[LinkSpec, ...]  # In the order of the file.
-    # By name; one of all hosts that send no cross traffic, if the file names none.
+    # Jobs by name; if the file names none, one job of all hosts that send no cross traffic.
     jobs: Mapping[str, JobSpec] = field(default_factory=dict)
     traffic: tuple[FlowSpec, ...] = ()  # Cross traffic that runs as long as the testbed is up.
     mtu: int = DEFAULT_MTU  # MTU of all interfaces, bytes of an IP packet.

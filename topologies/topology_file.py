@@ -1,6 +1,6 @@
 """Reads topologies from JSON files in the shape of p4lang's tutorials, with exact errors.
 
-The shape and its defaults: docs/testbed.md.
+docs/testbed.md describes the shape and its defaults.
 """
 
 import re

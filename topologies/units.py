@@ -54,7 +54,7 @@ def parse_size_bytes(written: object, most: int = 1 << 34) -> int:
 
 
 def quantity(written: str) -> float | None:
-    """Return a number with a unit of any kind as a number of the kind's smallest unit; None: it is none.
+    """Return a number with a unit of any kind as a number of the kind's smallest unit; None for any other text.
 
     A share in percent is its number of percent.
     """
