@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from netsum_common.errors import MisuseError
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # Else it writes of every lost connection to the terminal.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # Else gRPC prints every lost connection.
 
 import grpc
 
@@ -31,10 +31,10 @@ _OPTIONS: Final = (
 
 _LOOK_TIMEOUT_S: Final = 2.0
 _CERTIFICATE_REFUSED: Final = "CERTIFICATE_VERIFY_FAILED: "
-"""What gRPC says before the reason why it does not accept a certificate."""
+"""gRPC's words before the reason why it does not accept a certificate."""
 
 KEEPALIVE: Final = (("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 10_000))
-"""More of gRPC's channel options, for streams: one whose other end is cut off without a sign ends after these two."""
+"""Channel options of gRPC for streams: a stream whose other end is cut off without a sign ends after the two times."""
 
 
 class ChannelError(MisuseError):
@@ -120,7 +120,7 @@ def open_channel(target: str, tls: TlsFiles = PLAINTEXT, options: Sequence[tuple
     """
     check_target(target)
     arguments = [*_OPTIONS, *options]
-    if not tls or target.startswith("unix:"):  # Who may use a socket is said by its permissions.
+    if not tls or target.startswith("unix:"):  # The socket's permissions say who may use it.
         return grpc.insecure_channel(target, arguments)
     return grpc.secure_channel(target, tls.channel_credentials(), arguments)
 
@@ -137,26 +137,26 @@ def check_target(target: str) -> None:
 
 
 def connection_fault(details: str) -> str:
-    """Return, of what gRPC says of a connection that failed, the last phrase: why."""
+    """Return the reason in gRPC's message about a connection that failed: the last phrase of the message."""
     said, refused, why = " ".join(details.split()).removesuffix(": OK").partition(_CERTIFICATE_REFUSED)
     return f"its certificate is not accepted: {why}" if refused else said.rpartition(": ")[2]
 
 
 def what_to_do(advice: str, details: str, tls: TlsFiles) -> str:
-    """Return what to do when a connection failed, for the end of a sentence.
+    """Return advice for a failed connection, for the end of a sentence.
 
-    `advice`: what to do if nothing is wrong with the certificates. `details`: what gRPC says.
+    `advice`: the advice if nothing is wrong with the certificates. `details`: gRPC's message.
     """
     if _CERTIFICATE_REFUSED in details:
         return "check the certificates of both sides"
     if tls:
         return f"{advice}, or check the certificates of both sides"
-    # How gRPC without certificates finds a server with them.
+    # The error of gRPC without certificates at a server with certificates.
     return f"{advice}, or set NETSUM_TLS_CA if it wants TLS" if details.endswith("Socket closed") else advice
 
 
 def advice_on_silence(address: str, tls: TlsFiles) -> str:
-    """Return what to do about a server that does not answer, by what listens at its address.
+    """Return advice about a server that does not answer, which depends on who listens at its address.
 
     `address`: "HOST:PORT" or "unix:PATH". Returns the end of a sentence, such as "start it".
     """

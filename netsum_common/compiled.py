@@ -31,7 +31,7 @@ Record: TypeAlias = Any
 
 Words: TypeAlias = npt.NDArray[np.uint32]  # Part of a datagram: 32-bit words in network byte order.
 
-Records: TypeAlias = Any  # A structured array of such; NumPy's stubs know no attributes of elements.
+Records: TypeAlias = Any  # A structured array of such elements, whose attributes NumPy's stubs do not know.
 
 
 def compiled(function: _Function) -> _Function:
@@ -42,7 +42,7 @@ def compiled(function: _Function) -> _Function:
     dispatcher = numba.njit(
         nogil=True,
         error_model="numpy",
-        # Wrappers for callers that do not exist take a tenth of the time to compile.
+        # Wrappers that nothing calls would take a tenth of the time to compile.
         no_cfunc_wrapper=True,
         no_cpython_wrapper=function.__name__.startswith("_"),
     )(function)

@@ -1,4 +1,4 @@
-"""How much memory a process has used, and how much there is."""
+"""The memory that this process has used, and the memory of the machine."""
 
 import os
 import re
@@ -20,5 +20,5 @@ def most_bytes() -> int:
 
 
 def total_bytes() -> int:
-    """Return how much memory this machine has."""
+    """Return the size of this machine's memory, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

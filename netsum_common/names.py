@@ -1,7 +1,7 @@
 """The rule of names: jobs, switches, hosts, aggregators and testbeds.
 
-Names are words of a shell, parts of file names and of addresses of pages, as they are. The hosts and switches of a testbed, after
-which its interfaces are named, have shorter ones (`topologies.topology.NODE_NAME`).
+A name is used unchanged as a word of a shell and as a part of file names and URLs. The hosts and switches of a testbed, after
+which its interfaces are named, have shorter names (`topologies.topology.NODE_NAME`).
 """
 
 import re
@@ -11,7 +11,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def check_name(name: str, most: int = MOST) -> str:
-    """Return a name; raises ValueError with what was expected if it is none."""
+    """Return a valid name; raise ValueError with the expected form for any other text."""
     if len(name) > most or not _NAME.fullmatch(name):
         raise ValueError(
             f"expected a name of 1 to {most} letters, digits, dots, dashes and underscores, a letter or digit first, not "
@@ -21,5 +21,5 @@ def check_name(name: str, most: int = MOST) -> str:
 
 
 def as_name(text: str) -> str:
-    """Return a name made of a text: dashes for what names do not have."""
+    """Return a name made of a text, with dashes for characters that names do not have."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[: MOST // 2]

@@ -42,7 +42,7 @@ _SEALS: Final = 0x1 | 0x2 | 0x4
 
 
 class Shape(NamedTuple):
-    """How large the rings of a worker are."""
+    """The size of the rings of a worker."""
 
     # rows, row_bytes: of each ring; the first a power of two.
     rows: int
@@ -76,7 +76,7 @@ class Shape(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Bytes of all of it."""
+        """Bytes of the whole memory."""
         return self.down_rows + self.rows * self.row_bytes
 
 
@@ -142,7 +142,7 @@ def receive_message(peer: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def shape_requested(message: bytes) -> Shape | None:
-    """Return a worker's request; None if it is no request, or one for rings that a switch does not make."""
+    """Return a worker's request; None if a message is no request, or asks for rings that a switch does not make."""
     if len(message) != _REQUEST.size or not message.startswith(_MAGIC):
         return None
     shape = Shape(*_REQUEST.unpack(message)[1:])

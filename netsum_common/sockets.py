@@ -70,19 +70,19 @@ _errno_location = types.ExternalFunction("__errno_location", types.CPointer(type
 
 @compiled_inline
 def last_errno() -> Integer:
-    """Return errno of this thread."""
+    """Return the `errno` of this thread."""
     return np.int64(_errno_location()[0])
 
 
 @compiled_inline
 def monotonic_ns(work: Array) -> Integer:
-    """Return what `time.monotonic_ns` does. `work` is two int64 to work in."""
+    """Return the same time as `time.monotonic_ns`. `work`: two int64 to work in."""
     _clock_gettime(np.int32(_CLOCK_MONOTONIC), np.uintp(work.ctypes.data))
     return work[0] * _NS_PER_S + work[1]
 
 
 def places_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Address of each element along the first axis."""
+    """Return the address of each element along the first axis."""
     return np.uint64(array.ctypes.data) + np.arange(len(array), dtype=np.uint64) * np.uint64(array.strides[0])
 
 

@@ -1,4 +1,4 @@
-"""States as tables: one function for all of them. An event that a table does not list raises."""
+"""State machines as tables, with one function for all. An event that a table does not list raises `TransitionError`."""
 
 from collections.abc import Mapping
 from enum import Enum
