@@ -101,7 +101,7 @@ class P4RuntimeSession:
         """End the session; may be called twice."""
         self._requests.put(None)
         if self._receiver is not None:
-            # When a switch ends the stream, it has dropped the controller; a cancelled stream may be noticed only after the next
+            # A switch that ends the stream has dropped the controller; it may notice a cancelled stream only after the next
             # stream has begun.
             self._receiver.join(min(GRACE_S, self.timeout_s))
         if self._stream is not None:

@@ -4,7 +4,7 @@ Failures raise `JobRefusedError` with the reason.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 from socket import inet_aton
@@ -256,8 +256,10 @@ class JobTrees:
             if name not in self.ledgers:
                 raise JobRefusedError(f"switch {name} is no longer in the network")
         if not held or not record.running:
-            for name, slots in held.items():
-                self.ledgers[name].restore(Reservation(record.name, record.job_id, slots))
+            self._restore_all(
+                record,
+                {name: Reservation(record.name, record.job_id, slots) for name, slots in held.items()},
+            )
             return None
         tree = self.place(record)
         if {branch.switch for branch in tree.branches} != held.keys():
@@ -277,13 +279,17 @@ class JobTrees:
             )
             for branch in tree.branches
         }
+        self._restore_all(record, parts)
+        return tree, parts
+
+    def _restore_all(self, record: JobRecord, held: Mapping[str, Job | Reservation]) -> None:
+        """Restore a job's parts on all its switches, or on none; raises JobRefusedError."""
         try:
-            for name, part in parts.items():
+            for name, part in held.items():
                 self.ledgers[name].restore(part)
         except JobRefusedError:
             self.discard(record)
             raise
-        return tree, parts
 
     def discard(self, record: JobRecord) -> None:
         """Free a job's id and slots on all its switches."""

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.errors import ServiceError
+from controller.errors import JobRefusedError, ServiceError
 from controller.jobs import ParentLink
+from controller.ledger import JobLedger
 from controller.service.network import Network, PortSite
+from controller.service.records import JobRecord
+from controller.service.trees import JobTrees
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import JoinError
 from host_agent.joining.seat import open_seats
@@ -246,3 +249,15 @@ def test_slots_that_no_switch_has_are_refused_before_workers_come(
     with pytest.raises(JoinError, match=reason):
         bench.joining("job", 0, 2, slots=slots).result(DEADLINE_S)
     assert bench.operator.jobs() == []
+
+
+def test_a_reservation_that_one_switch_refuses_leaves_nothing_on_the_others() -> None:
+    network = fake_leaf_spine((2, 2))
+    first, second = list(network.switches)[:2]
+    ledgers = {first: JobLedger(1024, 64), second: JobLedger(16, 64)}
+    record = JobRecord(
+        name="job", world_size=2, switch=first, job_id=3, slot_base=64, slot_count=32, below={second: 64}
+    )
+    with pytest.raises(JobRefusedError):
+        JobTrees(network, ledgers, 64, possible=True).restore(record)
+    assert [ledger.free_slots for ledger in ledgers.values()] == [1024, 16]
