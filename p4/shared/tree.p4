@@ -1,5 +1,5 @@
 // A switch in a tree of switches. Towards its parent it is one worker; whether a job has a parent here is a matter of
-// one table entry, so the same program is leaf, inner switch and root. docs/protocol.md#trees says why this is safe.
+// one table entry, so the same program is leaf, inner switch and root. docs/protocol.md#trees-of-switches says why this is safe.
 
 const outcome_t OUTCOME_DUPLICATE_PASSED_UP = 11; // added before, and the parent has not answered yet
 const outcome_t OUTCOME_RESULT_TAKEN = 12; // the parent's RESULT is in the slot now
