@@ -20,7 +20,7 @@ from netsum_common.protoc import COMPILER, compiler
 
 FOLDER: Final = Path(__file__).parent
 PACKAGES: Final = ("p4runtime==1.4.1", "googleapis-common-protos==1.56.4")
-"""The package that carries the definitions."""
+"""The packages that carry the definitions."""
 SERVICE: Final = "p4/v1/p4runtime.proto"
 SOURCES: Final = (
     SERVICE,

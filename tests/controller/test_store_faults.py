@@ -63,13 +63,13 @@ async def all_leave(world: World, *workers: Worker) -> None:
 async def jobs_are_created_wait_and_are_deleted(world: World) -> None:
     await create(world, "made", 2)
     await create(world, "waits", 1, SLOTS, if_full=jobs_pb2.QUEUE)
-    await create(world, "waits too", 1, SLOTS, if_full=jobs_pb2.QUEUE)
+    await create(world, "waits-too", 1, SLOTS, if_full=jobs_pb2.QUEUE)
     await delete(world, "made")
     await world.until(lambda: world.service.registry.jobs["waits"].record.job_id)
-    assert not world.service.registry.jobs["waits too"].record.job_id
+    assert not world.service.registry.jobs["waits-too"].record.job_id
     await world.agrees()
     await delete(world, "waits")
-    await delete(world, "waits too")
+    await delete(world, "waits-too")
 
 
 async def workers_join_and_leave(world: World) -> None:

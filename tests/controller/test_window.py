@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,9 +124,16 @@ def test_it_reconnects_to_a_controller_that_was_restarted(bench: Bench, tab: Bro
 
 
 @needs_browser
-def test_markup_in_names_is_text(bench: Bench, tab: Browser) -> None:
+def test_markup_in_names_is_text(bench: Bench, tab: Browser, tmp_path: Path) -> None:
     bench.serve()
-    bench.operator.create_job(MARKUP, 2)
+    bench.operator.create_job("old", 2)
+    bench.stop()
+    # State files of earlier versions have such names.
+    (file,) = tmp_path.rglob("state.sqlite3")
+    with contextlib.closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE job SET name = ?", (MARKUP,))
+        database.execute("UPDATE event SET job = ? WHERE job = 'old'", (MARKUP,))
+    bench.serve()
     clear(tab)
     tab.open(url(bench))
     tab.until(shows(MARKUP))
@@ -141,13 +149,13 @@ def test_markup_in_names_is_text(bench: Bench, tab: Browser) -> None:
 @pytest.mark.parametrize("width", [320, 1400])
 def test_no_page_is_wider_than_the_window(bench: Bench, tab: Browser, width: int) -> None:
     bench.serve()
-    names = ["train", "x" * 200, *(f"job {n}" for n in range(48))]
+    names = ["train", "x" * 100, *(f"job-{n}" for n in range(48))]
     for name in names:
         bench.operator.create_job(name, 4, slots=1, if_full="queue")
     seats = bench.join_all("train", 4)
     tab.size(width)
     try:
-        for job in ("", "train", "x" * 200):
+        for job in ("", "train", "x" * 100):
             tab.open("about:blank")
             tab.open(url(bench, job))
             tab.until("document.querySelector('main section')")

@@ -158,7 +158,7 @@ def test_a_switch_takes_its_memory_back_while_a_child_keeps_what_it_inherited(
 @pytest.mark.parametrize("state", STATES)
 def test_a_child_cannot_take_part_in_its_parents_place(service: str, state: str) -> None:
     """Else the switch would add the child's numbers, and leave out the parent's, which come second."""
-    seats = seats_at(service, f"in its place, {state}")
+    seats = seats_at(service, f"in-its-place-{state.replace(' ', '-')}")
     mine, wrong = np.ones(5, np.float32), np.full(5, 100, np.float32)
     workers = [] if state == "not begun" else [seat.communicator() for seat in seats]
     if state == "idle":
@@ -169,7 +169,7 @@ def test_a_child_cannot_take_part_in_its_parents_place(service: str, state: str)
         assert FORKED in in_child(lambda: workers[0].allreduce(wrong))
         assert FORKED in in_child(lambda: workers[0].allreduce_async(wrong).result(SOON_S))
     assert FORKED in in_child(lambda: seats[0].communicator().allreduce(wrong))
-    assert FORKED in in_child(lambda: join(service, job="of the child", rank=0, world_size=1))
+    assert FORKED in in_child(lambda: join(service, job="of-the-child", rank=0, world_size=1))
     assert in_child(lambda: close_all(*workers, *seats)) == "None"
     workers = workers or [seat.communicator() for seat in seats]
     futures += [each.allreduce_async(mine) for each in workers[len(futures) :]]

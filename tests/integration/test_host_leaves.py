@@ -218,7 +218,7 @@ def test_leaves_killed_in_the_middle_of_collectives(bed: LoopbackTestbed, tmp_pa
 
     with service_on(options_for(bed, tmp_path)) as service:
         service.ready()
-        ranks = Ranks(service, "killed often")
+        ranks = Ranks(service, "killed-often")
         threads = [ranks.pool.submit(rank, number, seat) for number, seat in enumerate(ranks.seats)]
         try:
             for _ in range(KILLS):
@@ -315,20 +315,20 @@ def test_a_restart_of_the_controller_disturbs_no_leaf(bed: LoopbackTestbed, tmp_
     try:
         with service_on(options) as service:
             service.ready()
-            ranks = Ranks(service, "goes on")
+            ranks = Ranks(service, "goes-on")
             processes = set(leaf_processes(tmp_path))
         with (
             service_on(options) as service,
             OperatorClient(service.address, timeout_s=DEADLINE_S) as operator,
         ):
             service.ready()
-            until(lambda: all(one.outbox for one in service.service.registry.jobs["goes on"].seats.values()))
+            until(lambda: all(one.outbox for one in service.service.registry.jobs["goes-on"].seats.values()))
             until(lambda: all(host.attached for host in service.service.registry.aggregators.hosts.values()))
             until(lambda: len(service.service.registry.switches.ready) == 3)
-            view = operator.job("goes on")
+            view = operator.job("goes-on")
             assert (view.restarts, len(view.tree)) == (0, 3)
             assert (ranks.add(arrays)[0] == 6).all()
-            assert operator.job("goes on").restarts == 0
+            assert operator.job("goes-on").restarts == 0
             assert set(leaf_processes(tmp_path)) == processes
             ranks.close()
     finally:

@@ -37,7 +37,7 @@ def _train(rank: int, world: int, slow_s: float, quorum: int) -> Any:
     inputs, targets = tasks.rows(rank)
     passes = 0
     seat = netsum.join(
-        service, job=f"backup {slow_s}", rank=rank, world_size=world, quorum=quorum, timeout_s=DEADLINE_S
+        service, job=f"backup-{slow_s}", rank=rank, world_size=world, quorum=quorum, timeout_s=DEADLINE_S
     )
     with seat, seat.communicator(timeout_s=DEADLINE_S) as comm:
         s: Any = netsum.strategy("backup", model, optimizer, communicator=comm, rounds=ROUNDS)

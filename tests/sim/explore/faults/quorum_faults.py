@@ -68,8 +68,8 @@ QUORUM_FAULTS: Final = (
         module="arrivals",
         changes=(
             (
-                "        if record.quorum != 0 and record.offered == 0:\n",
-                "        if record.quorum > 1 and record.offered == 0:\n",
+                "        missing &= record.offered != 0\n",
+                "        missing &= record.quorum == 1 or record.offered != 0\n",
             ),
         ),
     ),
