@@ -1,0 +1,200 @@
+"""The proof by induction: the first state has each invariant, and every action keeps it."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import z3
+
+from tests.proof.invariant import GUARANTEES, Guarantee, Invariant, invariants_of
+from tests.proof.logic import State, Symbolic, Term, conj, implies, neg
+from tests.proof.one_switch import ACTIONS, STATE, Action, Model, Rules, symbolic
+
+TIMEOUTS_MS = (4_000, 4_000, 8_000, 8_000, 40_000)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The solver's answer to a lemma; `expected` is that of a lemma that holds."""
+
+    lemma: str
+    answer: str
+    expected: str
+    seconds: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the lemma is shown; `unknown` shows nothing."""
+        return self.answer == self.expected
+
+
+def ask(lemma: str, terms: list[Any], expected: str = "unsat", seed: int = 0, logic: str = "") -> Verdict:
+    """Ask the solver whether terms can hold together. `logic`: what they are of, if they have no quantifiers.
+
+    A search that goes astray is begun again with another seed: most end in milliseconds with one of the first.
+    """
+    begun = time.perf_counter()
+    answer = "unknown"
+    for attempt, timeout_ms in enumerate(TIMEOUTS_MS):
+        solver = z3.SolverFor(logic) if logic else z3.SimpleSolver() if expected == "unsat" else z3.Solver()
+        solver.set("timeout", timeout_ms)
+        solver.set("random_seed", seed + 1_000 * attempt)
+        # In another order, too: the seed alone changes little.
+        solver.add(*(terms if attempt % 2 == 0 else terms[::-1]))
+        answer = str(solver.check())
+        if answer != "unknown":
+            break
+    return Verdict(lemma, answer, expected, time.perf_counter() - begun)
+
+
+def _first(m: Model, st: State) -> list[Any]:
+    """Return what is known of the first state: nothing was ever handed out, sent or stored."""
+    empty = {
+        "issued": 1, "ended": 1, "remembered": 1, "written": 1, "kept": 1, "admitted": 2, "stopped": 2, "sent": 4,
+        "got": 4, "took": 5, "misread": 4, "result": 5, "wrong": 3,
+    }  # fmt: skip
+    terms = [m.forall(STATE[name][0], lambda *c, f=st.functions[name]: neg(f(*c))) for name in empty]
+    cells: tuple[str, ...] = ("Slot", "Bool")
+    terms.append(m.forall(cells, lambda s, v: st.number(s, v) == m.zero))
+    terms.append(m.forall((*cells, "Worker"), lambda *c: neg(st.seen(*c))))
+    return terms
+
+
+def _between(m: Model, rounds: list[Term]) -> Iterator[Term]:
+    """Between two rounds of one version lies another one: instances, as the solver does not end with the sentence about all."""
+    assert isinstance(m.logic, Symbolic)
+    for earlier in rounds:
+        for later in rounds:
+            if earlier is not later:
+                middle = m.logic.constant("Round", "between")
+                alike = m.version(earlier) == m.version(later) if m.rules.two_versions else False
+                before = m.fixed.before
+                if alike is not False:
+                    yield implies(
+                        conj(before(earlier, later), alike),
+                        conj(before(earlier, middle), before(middle, later)),
+                    )
+
+
+def changes(before: State, after: State) -> set[str]:
+    """Return the names of the functions that an action changes."""
+    return {name for name, f in after.functions.items() if f is not before.functions[name]}
+
+
+class Reads(State):
+    """A state that notes which of its functions are read."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state.functions)
+        self.read: set[str] = set()
+
+    def __getattr__(self, name: str) -> Callable[..., Term]:
+        self.read.add(name)
+        return self.functions[name]
+
+
+def _elements(m: Model, sorts: tuple[str, ...], prefix: str) -> list[Term]:
+    assert isinstance(m.logic, Symbolic)
+    return [m.logic.constant(sort, prefix) for sort in sorts]
+
+
+def _hypotheses(m: Model, st: State, guarantee: Guarantee) -> list[Any]:
+    return [m.forall(i.sorts, lambda *c, i=i: i.body(m, st, *c)) for i in invariants_of(guarantee)]
+
+
+def prove(guarantee: Guarantee, rules: Rules | None = None, seed: int = 0) -> Iterator[Verdict]:
+    """Ask for each invariant of a guarantee whether the first state has it and each action keeps it."""
+    for invariant in guarantee.invariants:
+        yield _prove_first(guarantee, invariant, rules or Rules(), seed)
+        for action in ACTIONS:
+            verdict = _prove_step(guarantee, invariant, action, rules or Rules(), seed)
+            if verdict:
+                yield verdict
+
+
+def _prove_first(guarantee: Guarantee, invariant: Invariant, rules: Rules, seed: int) -> Verdict:
+    m, st, terms = symbolic(rules)
+    goal = invariant.body(m, st, *_elements(m, invariant.sorts, "goal"))
+    return ask(
+        f"{guarantee.name}: {invariant.name} | first state", [*terms, *_first(m, st), neg(goal)], seed=seed
+    )
+
+
+def _prove_step(
+    guarantee: Guarantee, invariant: Invariant, action: Action, rules: Rules, seed: int
+) -> Verdict | None:
+    m, st, terms = symbolic(rules)
+    chosen = _elements(m, action.sorts, action.name)
+    possible, after = action.take(m, st, *chosen)
+    goals = _elements(m, invariant.sorts, "goal")
+    reads = Reads(after)
+    goal = invariant.body(m, reads, *goals)
+    if not reads.read & changes(st, after) and invariant in GUARANTEES[guarantee.name].invariants:
+        return None  # the invariant is of nothing that the action changes
+    rounds = [t for t, sort in zip(chosen, action.sorts, strict=True) if sort == "Round"]
+    wanted = [t for t, sort in zip(goals, invariant.sorts, strict=True) if sort == "Round"]
+    slots = [
+        t for t, sort in zip(chosen + goals, action.sorts + invariant.sorts, strict=True) if sort == "Slot"
+    ]
+    stored = [st.round(s, m.version(r)) for s in slots[-1:] for r in wanted[:1]]
+    between = list(_between(m, rounds[:1] + wanted + stored)) if guarantee.name in ("R1", "R2") else []
+    hypotheses = _hypotheses(m, st, guarantee)
+    return ask(
+        f"{guarantee.name}: {invariant.name} | {action.name}",
+        [*terms, *hypotheses, possible, *between, neg(goal)], seed=seed,
+    )  # fmt: skip
+
+
+def possible(action: Action, seed: int = 0) -> Verdict:
+    """Ask whether an action is possible at all, in a state that has all invariants."""
+    m, st, terms = symbolic(Rules())
+    can, _ = action.take(m, st, *_elements(m, action.sorts, action.name))
+    hypotheses = [h for g in GUARANTEES.values() for h in _hypotheses(m, st, GUARANTEES[g.name])]
+    return ask(f"{action.name} is possible", [*terms, *hypotheses, can], "sat", seed)
+
+
+def inductive(
+    name: str,
+    symbolic_model: Callable[[], tuple[Any, State, list[Any]]],
+    actions: tuple[Action, ...],
+    invariants: tuple[Invariant, ...],
+    instances: Callable[..., list[Any]],
+    seed: int,
+    only: str = "",
+) -> Iterator[Verdict]:
+    """Ask the same of a model with one group of invariants, in whose first state no relation holds.
+
+    `only`: ask for the steps with these words in their names alone.
+    """
+
+    def hypotheses(m: Any, st: State) -> list[Any]:
+        return [m.forall(i.sorts, lambda *c, i=i: i.body(m, st, *c)) for i in invariants]
+
+    def elements(m: Any, sorts: tuple[str, ...], prefix: str) -> list[Any]:
+        return [m.logic.constant(sort, prefix) for sort in sorts]
+
+    for action in actions:
+        for invariant in invariants:
+            m, st, known = symbolic_model()
+            chosen, goals = elements(m, action.sorts, action.name), elements(m, invariant.sorts, "goal")
+            can, after = action.take(m, st, *chosen)
+            reads = Reads(after)
+            goal = invariant.body(m, reads, *goals)
+            if reads.read & changes(st, after) and only in f"{invariant.name} | {action.name}":
+                terms = [*known, *hypotheses(m, st), can, *instances(m, st, chosen, goals), neg(goal)]
+                yield ask(f"{name}: {invariant.name} | {action.name}", terms, seed=seed)
+        if only:
+            continue
+        m, st, known = symbolic_model()
+        can, _ = action.take(m, st, *elements(m, action.sorts, action.name))
+        yield ask(f"{name}: {action.name} is possible", [*known, *hypotheses(m, st), can], "sat", seed)
+    for invariant in () if only else invariants:
+        m, st, known = symbolic_model()
+        none = [
+            m.forall(tuple(str(f.domain(i)) for i in range(f.arity())), lambda *c, f=f: neg(f(*c)))
+            for f in st.functions.values()
+            if isinstance(f, z3.FuncDeclRef) and f.range() == z3.BoolSort()
+        ]
+        goal = invariant.body(m, st, *elements(m, invariant.sorts, "goal"))
+        yield ask(f"{name}: {invariant.name} | first state", [*known, *none, neg(goal)], seed=seed)
