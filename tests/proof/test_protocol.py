@@ -1,0 +1,73 @@
+"""The protocol on one switch: every lemma, every fault with its run, and names of what the actions stand for."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("z3", reason="needs an SMT solver: pip install z3-solver")
+
+from tests.proof import roll_calls, trees
+from tests.proof.faults import FAULTS, Fault, lemmas_that_fail, runs_and_reached, shortest_run
+from tests.proof.induction import possible, prove
+from tests.proof.invariant import GUARANTEES
+from tests.proof.one_switch import ACTIONS, Action
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", GUARANTEES)
+def test_every_action_keeps_the_guarantee_for_any_number_of_workers(name: str) -> None:
+    assert [v for v in prove(GUARANTEES[name]) if not v.holds] == []
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda a: a.name)
+def test_the_action_is_possible(action: Action) -> None:
+    assert possible(action).answer == "sat"
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.name)
+def test_a_fault_breaks_its_lemma_and_a_run_shows_it(fault: Fault) -> None:
+    assert lemmas_that_fail(fault).holds
+    assert shortest_run(fault).steps
+    for name in fault.still:
+        assert [v for v in prove(GUARANTEES[name], fault.rules) if not v.holds] == []
+
+
+def test_small_runs_without_faults_have_all_invariants_and_take_every_action() -> None:
+    taken, states = runs_and_reached()
+    assert taken == {a.name for a in ACTIONS}
+    assert states > 100
+
+
+def test_a_result_stays_in_its_slot_behind_roll_calls_of_any_quorum() -> None:
+    assert [v for v in roll_calls.lemmas() if not v.holds] == []
+
+
+def test_without_the_result_behind_a_roll_call_a_result_is_overwritten() -> None:
+    assert [v for v in roll_calls.lemmas(waits_behind=False) if not v.holds]
+    assert roll_calls.run_without_the_rule().steps
+
+
+def test_a_result_in_any_tree_has_one_contribution_of_every_worker() -> None:
+    assert [v for v in trees.lemmas() if not v.holds] == []
+
+
+@pytest.mark.parametrize("rule", ["compares_tags", "checks_bit"])
+def test_without_tags_or_bits_a_tree_adds_what_it_should_not(rule: str) -> None:
+    held = "lanes hold the workers below the children in `seen`, or all if they are final | contribute"
+    assert [v.answer for v in trees.lemmas(only=held, **{rule: False})] == ["sat"]
+
+
+def test_without_the_bit_a_worker_below_two_switches_counts_twice() -> None:
+    assert trees.run_without_the_bit().steps
+
+
+@pytest.mark.parametrize("action", [*ACTIONS, *roll_calls.ACTIONS, *trees.ACTIONS], ids=lambda a: a.name)
+def test_what_an_action_stands_for_exists(action: Action) -> None:
+    headings = re.findall(r"^#+ (.*)$", (ROOT / "docs/protocol.md").read_text(), re.M)
+    assert action.section in headings
+    assert action.stands_for
+    for place in action.stands_for:
+        path, name = place.split(":")
+        assert re.search(rf"\b(def|class|control|action|table) {name}\b", (ROOT / path).read_text()), place
