@@ -1,0 +1,91 @@
+"""Check every lemma and print it with the solver's answer and its time: ``python -m tests.proof``."""
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from tests.proof import chunks, roll_calls, trees, worker, worker_faults
+from tests.proof.faults import FAULTS, lemmas_that_fail, shortest_run
+from tests.proof.induction import Verdict, possible, prove
+from tests.proof.invariant import GUARANTEES
+from tests.proof.one_switch import ACTIONS
+from tests.proof.program_lemmas import Ingress, branch_faults, cases, copies, lemmas, load, of_lane, programs
+
+
+def _protocol(seed: int) -> Iterator[Verdict]:
+    for guarantee in GUARANTEES.values():
+        yield from prove(guarantee, seed=seed)
+    for action in ACTIONS:
+        yield possible(action, seed)
+
+
+def _faults(seed: int) -> Iterator[Verdict]:
+    for fault in FAULTS:
+        yield lemmas_that_fail(fault, seed)
+        run = shortest_run(fault)
+        print(f"{fault.name}: {fault.guarantee} fails", *run.steps, sep="\n    ", file=sys.stderr)
+
+
+def _program(seed: int) -> Iterator[Verdict]:
+    for name in programs():
+        program = load(name)
+        ingress = Ingress.of(program)
+        for verdict in itertools.chain(cases(ingress, seed), lemmas(ingress, seed), copies(program, seed)):
+            yield replace(verdict, lemma=f"{name}: {verdict.lemma}")
+
+
+def _all_lanes(seed: int) -> Iterator[Verdict]:
+    for name in programs():
+        ingress = Ingress.of(load(name))
+        for lane in range(1, ingress.lane_bytes // 4):
+            for verdict in of_lane(ingress, lane, seed):
+                yield replace(verdict, lemma=f"{name}: {verdict.lemma}")
+
+
+def _worker_faults(seed: int) -> Iterator[Verdict]:
+    for name, sources in worker_faults.faults():
+        yield worker_faults.verdict(name, sources, seed)
+
+
+def _branches(seed: int) -> Iterator[Verdict]:
+    yield from branch_faults(load("netsum_v1model_64"), seed)
+
+
+PARTS: dict[str, Callable[[int], Iterator[Verdict]]] = {
+    "protocol": _protocol, "faults": _faults, "roll-calls": roll_calls.lemmas,
+    "trees": trees.lemmas,
+    "chunks": chunks.lemmas, "worker": worker.lemmas, "program": _program,
+    "lanes": _all_lanes, "branches": _branches, "worker-faults": _worker_faults,
+}  # fmt: skip
+LONG = ("lanes", "branches", "worker-faults")
+
+
+def main() -> int:
+    """Check the lemmas of some parts, or of all; return 1 if one is not shown."""
+    parser = argparse.ArgumentParser(prog="python -m tests.proof", description=__doc__)
+    words = f"of {', '.join(PARTS)}; default: all but the long ones, {', '.join(LONG)}"
+    parser.add_argument("parts", nargs="*", metavar="PART", help=words)
+    parser.add_argument("--json", action="store_true", help="a JSON object for each lemma")
+    parser.add_argument("--seed", type=int, default=0, help="of the solver")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - PARTS.keys():
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    count, missing, seconds = 0, 0, 0.0
+    for part in options.parts or [name for name in PARTS if name not in LONG]:
+        for verdict in PARTS[part](options.seed):
+            count, missing, seconds = count + 1, missing + (not verdict.holds), seconds + verdict.seconds
+            if options.json:
+                print(json.dumps({"part": part, "holds": verdict.holds, **verdict.__dict__}), flush=True)
+            else:
+                word = "shown" if verdict.holds else "NOT SHOWN"
+                print(f"{word:9} {verdict.answer:7} {verdict.seconds:6.2f} s  {verdict.lemma}", flush=True)
+    if not options.json:
+        print(f"{count - missing} of {count} lemmas shown, {seconds:.1f} s in the solver")
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
