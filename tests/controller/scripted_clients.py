@@ -24,7 +24,7 @@ from host_agent.job_api.tickets import admission_of
 from tests.controller.service_harness import PROGRAM, FakeSession, FakeSwitch, FakeTables, FakeWriter
 
 PATIENCE_S = 60.0
-"""Of every wait: machines may be slow."""
+"""Deadline of every wait; machines may be slow."""
 _WRITES = ("BEGIN", "INSERT INTO job", "DELETE FROM job", "INSERT INTO host", "DELETE FROM host", "COMMIT")
 """The writes that fail: the first of a transaction, one in its middle, and the last."""
 _UDP_PORTS = itertools.cycle(range(20_000, 60_000))
@@ -32,7 +32,7 @@ _UDP_PORTS = itertools.cycle(range(20_000, 60_000))
 
 @dataclass
 class Disk:
-    """Where a state file is: counts what is written to it, and fails where it is told to."""
+    """Connections to a state file that count writes and fail at a chosen one."""
 
     passed: list[str] = field(default_factory=list)
     fails_at: int | None = None  # The number of the write that fails, from 0 on.
@@ -79,7 +79,9 @@ class Worker:
     async def say(self, **message: Any) -> None:
         async with self._writing:  # gRPC takes one message at a time.
             if not self._heard.done():
-                with contextlib.suppress(grpc.aio.AioRpcError):  # What ended the stream is in `refusal`.
+                with contextlib.suppress(
+                    grpc.aio.AioRpcError
+                ):  # `refusal` keeps the reason of the stream's end.
                     await self._call.write(FromWorker(**message))
 
     async def ask(self, **how: bool) -> None:

@@ -246,7 +246,7 @@ def test_nothing_begins_a_second_resizing_beside_the_first(
                 assert {worker.world_size for worker in remain} == {len(job.seats)}
 
     asyncio.run(told())
-    gc.collect()  # What was never awaited is logged when it is collected.
+    gc.collect()  # Coroutines that were never awaited are logged when collected.
     assert not [record.getMessage() for record in caplog.records if record.exc_info]
 
 
@@ -254,7 +254,7 @@ def test_nothing_begins_a_second_resizing_beside_the_first(
 def test_the_next_controller_goes_on_with_a_resizing(
     tree: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one that ends while the switches are cleared of the old epoch."""
+    """End a job while the switches are cleared of its old epoch."""
     clearing, go_on = threading.Event(), threading.Event()
     network = fake_leaf_spine((2, 2)) if tree else fake_network()
     withdraw = FakeTables.withdraw

@@ -1,4 +1,4 @@
-"""A state file that cannot be written: what is refused changes nothing, and what has happened is made up for."""
+"""A state file that cannot be written: refused requests change nothing, and events are made up for later."""
 
 import asyncio
 import contextlib
@@ -197,7 +197,7 @@ async def a_host_adds_and_goes(world: World) -> None:
     agent = Agent(world)
     joining = asyncio.create_task(world.join("job", 1, host=2, if_full=jobs_pb2.QUEUE))
     while not joining.done():
-        if agent.attended.done():  # Its registration, or its start, was refused: it comes again.
+        if agent.attended.done():  # The agent's registration or start was refused: it tries again.
             assert "the controller's state in" in agent.refusal
             agent = Agent(world)
         await asyncio.sleep(0.002)
@@ -214,7 +214,7 @@ async def a_host_adds_and_goes(world: World) -> None:
 
 
 class Story(NamedTuple):
-    """What happens, and at what service."""
+    """A story: its events, and the service that they happen to."""
 
     happens: Callable[[World], Awaitable[None]]
     network: Any = fake_network

@@ -316,7 +316,7 @@ def test_a_client_that_never_reads_is_disconnected(
                 received += more
     head, _, body = received.partition(b"\r\n\r\n")
     assert statuses(head) == [200]
-    if path == "/metrics":  # Of the stream, the end itself is what is shown.
+    if path == "/metrics":  # A stream's answer is shown by its end.
         length = re.search(rb"Content-Length: (\d+)", head)
         assert length is not None
         assert len(body) < int(length[1])

@@ -102,7 +102,7 @@ class ModelTestbed:
 
     @property
     def chassis(self) -> ModelChassis:
-        """That of the model that is on."""
+        """The target of the running model."""
         assert self._chassis is not None
         return self._chassis
 

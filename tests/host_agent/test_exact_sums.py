@@ -175,7 +175,7 @@ def test_all_float16_in_groups() -> None:
 
 
 def test_random_results_against_integers_and_fsum() -> None:
-    from tests.host_agent.exact_sums_at_length import SIZE, check  # That module imports this one.
+    from tests.host_agent.exact_sums_at_length import SIZE, check  # The imported module imports this one.
 
     assert check(18 * SIZE, seed=2) == 0  # Each pair of type and distribution once.
 

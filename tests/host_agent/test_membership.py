@@ -72,7 +72,7 @@ def test_a_refusal_before_the_admission_ends_joining(
 ) -> None:
     feed(membership, *messages)
     assert not membership.refused("RESOURCE_EXHAUSTED", "the switch is full")
-    feed(membership, GATHERING, ENDED)  # These messages were under way.
+    feed(membership, GATHERING, ENDED)  # Messages that were under way.
     with pytest.raises(NoSlotsError, match="the switch is full"):
         membership.joined("here", 1.0)
 

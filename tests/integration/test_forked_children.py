@@ -74,7 +74,7 @@ def in_child(body: Callable[[], Any]) -> str:
 @contextmanager
 def silent_child() -> Iterator[None]:
     """A child forked as a library in C does: nothing of Python runs in it, and it keeps every descriptor."""
-    libc = ctypes.PyDLL(None)  # It keeps the GIL.
+    libc = ctypes.PyDLL(None)  # PyDLL keeps the GIL.
     pid = libc.fork()
     while pid == 0:
         libc.pause()
@@ -212,7 +212,7 @@ print(status, [float(each.result()[0]) for each in futures])
 
 
 def test_a_child_exits_while_its_parents_collective_is_under_way(service: str) -> None:
-    """By the interpreter's end, with what is registered there."""
+    """Exit by the interpreter's end, which runs registered functions."""
     done = subprocess.run(
         [sys.executable, "-c", CHILD_THAT_EXITS, service],
         capture_output=True,

@@ -232,7 +232,7 @@ def test_a_reduce_scatter_differs_from_an_all_reduce_by_the_bound_and_not_in_sha
     if size % lanes == 0:
         assert scattered.tobytes() == whole.tobytes()
         return
-    largest = np.max(np.abs(given))  # Of all blocks, hence of those that the element is in.
+    largest = np.max(np.abs(given))  # The maximum of all blocks bounds that of the element's block.
     headroom = (RANKS - 1).bit_length()
     apart = np.abs(scattered.astype(np.float64) - whole)
     assert (apart <= 2.0 ** (2 * headroom - 29) * largest + np.spacing(np.abs(whole))).all()

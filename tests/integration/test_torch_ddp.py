@@ -168,7 +168,7 @@ def compressed(rank: int, world: int) -> list[float]:
 
 @usage
 def built_in_hooks(rank: int, world: int) -> list[float]:
-    """Those that DDP has in C++, which take only futures of a list of tensors."""
+    """DDP's hooks in C++, which take only futures of a list of tensors."""
     trained = []
     gloo = dist.new_group(backend="gloo")
     for kind in (dist.BuiltinCommHookType.ALLREDUCE, dist.BuiltinCommHookType.FP16_COMPRESS):

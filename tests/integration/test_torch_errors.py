@@ -1,4 +1,4 @@
-"""What users see when something is wrong: at every rank, soon, and saying what, of whom."""
+"""Errors as users see them: at every rank, soon, with the cause and the rank."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ Call = Callable[[Any], object]
 
 
 def _error_of(call: Callable[[], object]) -> tuple[str, str]:
-    """Return the type of a call's error and what it says."""
+    """Return the type and the message of a call's error."""
     try:
         call()
     except Exception as error:

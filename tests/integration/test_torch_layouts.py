@@ -1,4 +1,4 @@
-"""Every collective of c10d with every layout and type of tensors, beside what one process computes from all ranks' tensors.
+"""Every collective of c10d with every layout and type of tensors, beside the same computed in one process.
 
 A case is one call at all ranks. It ends "right", with the values of the reference in the outputs and no other byte changed, or
 it is refused in one sentence at every rank.

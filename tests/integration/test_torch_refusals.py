@@ -27,7 +27,7 @@ def pieces(count: int, length: int = 2) -> list[torch.Tensor]:
     return [torch.ones(length) for _ in range(count)]
 
 
-# What rank 2 calls while the others call the second, and what it hears itself.
+# Calls of rank 2 while the others make the second call, and the errors of rank 2.
 ODD_CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], str]] = {
     "a type": (
         lambda group: dist.all_reduce(torch.ones(2, dtype=torch.uint64), group=group),
@@ -126,7 +126,7 @@ def test_elements_that_share_memory_hold_one_value_or_are_refused(ranks: Ranks) 
 
 
 def _shared_elements(rank: int, world: int) -> None:
-    # Where all ranks have one value for all elements, it is right; one rank's layout is its own affair.
+    # The result is right if all ranks have one value for all elements; one rank's layout does not matter to others.
     for operation, wanted in ((dist.ReduceOp.SUM, 3.0), (dist.ReduceOp.PRODUCT, 1.0)):
         tensor = torch.ones(1).expand(4) if rank == 1 else torch.ones(4)
         dist.all_reduce(tensor, operation)

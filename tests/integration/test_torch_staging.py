@@ -21,7 +21,7 @@ class Elsewhere(torch.Tensor):
 
     held: torch.Tensor
     copies = 0
-    is_meta = False  # It has values, unlike tensors of the device that stands for the other one.
+    is_meta = False  # The tensor has values, unlike tensors of the device that stands in for it.
 
     @staticmethod
     def __new__(cls, held: torch.Tensor, device: str = "meta") -> "Elsewhere":

@@ -1,4 +1,4 @@
-"""Which controller a command acts on, where one listens at the default address and testbeds have others."""
+"""Choice of a command's controller, if one listens at the default address and testbeds have others."""
 
 import json
 import os

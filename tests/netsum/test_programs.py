@@ -114,7 +114,7 @@ def test_an_experiment_of_the_simulator_says_so(changed: Path, capfd: pytest.Cap
 def test_a_testbed_says_so_before_it_comes_up(
     changed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))  # It cannot come up.
+    monkeypatch.setenv("PATH", str(tmp_path))  # Without `ip` the testbed cannot come up.
     done = netsum("testbed", "up", "star-2")
     assert done.exit_code == 1
     assert STALE in done.stderr

@@ -222,7 +222,7 @@ def test_a_testbed_whose_hosts_or_traffic_are_dead_is_not_up(
         os.kill(state["switches"]["s1"]["namespace_pid"], signal.SIGKILL)
         assert said() == f"the namespaces of h2, s1 are gone: {down_and_up}"
         assert "s1 of the testbed" in refused(run("testbed", "restart", "--testbed", name, "s1"))
-        os.kill(state["switches"]["s1"]["pid"], 0)  # It was not ended in vain.
+        os.kill(state["switches"]["s1"]["pid"], 0)  # The switch still runs.
     finally:
         assert run("testbed", "down", "--testbed", name).returncode == 0
 

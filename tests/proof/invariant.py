@@ -1,4 +1,4 @@
-"""What holds in every state of the model, in groups: a guarantee rests on its own and on those it names."""
+"""Invariants of the model, in groups: a guarantee rests on its own group and on those it names."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

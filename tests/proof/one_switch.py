@@ -79,7 +79,7 @@ FIXED: dict[str, Signature] = {
 
 @dataclass
 class Model:
-    """What does not change in a run."""
+    """Constants of a run."""
 
     logic: Symbolic | Finite
     rules: Rules

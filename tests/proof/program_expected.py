@@ -37,7 +37,7 @@ def _saturated(value: Term) -> Term:
 
 @dataclass(frozen=True)
 class Packet:
-    """What arrives: the header's fields, lane by lane what follows it, and what the tables say."""
+    """An arriving packet: the header's fields, the lanes behind it, and the tables' entries."""
 
     step: Step
     lane: int
@@ -66,7 +66,7 @@ class Packet:
 
 
 class Expected:
-    """What docs/protocol.md says of a packet for the netsum port, outputs by name."""
+    """The outputs that docs/protocol.md requires for a packet to the netsum port, by name."""
 
     def __init__(self, p: Packet, lane_bytes: int) -> None:
         start = p.step.start

@@ -36,7 +36,7 @@ FIXED: dict[str, Signature] = {
 
 @dataclass
 class Model:
-    """What does not change in a run; `waits_behind`: the rule that is looked at."""
+    """Constants of a run; `waits_behind`: the rule under test."""
 
     logic: Symbolic | Finite
     fixed: State

@@ -42,7 +42,7 @@ FIXED: dict[str, Signature] = {
 
 @dataclass
 class Model:
-    """What does not change in a run; the rules that are looked at."""
+    """Constants of a run; the rules under test."""
 
     logic: Symbolic | Finite
     fixed: State

@@ -21,7 +21,7 @@ def _answering(tmp_path: Path) -> _Keeper:
 
 
 def ask(answering: _Keeper, sent: bytes) -> bytes:
-    """Return what the keeper answers to some bytes."""
+    """Return the keeper's answer to some bytes."""
     ours, theirs = socket.socketpair()
     with ours:
         ours.settimeout(DEADLINE_S)

@@ -27,7 +27,7 @@ PRIORITIES_A_LENGTH = 16
 ROUND_S = 0.03
 """How long the model may take from one pass to the next; `wait` does not know of packets in between."""
 
-# Of what the harness prints of its writes (-T table:4), those in pipe 0.
+# Writes in pipe 0, as the harness prints them (-T table:4).
 SRAM_READ = re.compile(r"read_sram\(0, (\d+):(\d+):(\d+), [^)]*\) = ([0-9a-f]{32})")
 SRAM_WRITE = re.compile(r"write_sram\(0, (\d+):(\d+):(\d+), [^)]*, ([0-9a-f]{32})\)")
 TCAM_WRITE = re.compile(r"write_tcam\(0, (\d+):(\d+):(\d+), ")

@@ -1,4 +1,4 @@
-"""Runs of a point with and without fast-forward, and what is compared of them."""
+"""Runs of a point with and without fast-forward, and their comparison."""
 
 import json
 from dataclasses import replace
@@ -16,8 +16,8 @@ class Compared(NamedTuple):
     """Runs of a point with fast-forward and without it."""
 
     reported: str  # Without it: the results, or the error that it ended with.
-    different: list[str]  # What else it is with it.
-    watch: Watch  # Of the run with it.
+    different: list[str]  # Results that differ with fast-forward.
+    watch: Watch  # Watch of the run with fast-forward.
     equal_jobs: int  # How many were not run with it.
 
 

@@ -78,10 +78,10 @@ MODEL = {
 
 
 class _Job(NamedTuple):
-    """What else must know of a job."""
+    """Properties of a job that other settings depend on."""
 
     name: str
-    ours: bool  # It is netsum's.
+    ours: bool  # Whether netsum runs the job.
     plain: bool  # And has no workload and no quorum.
     workers: int
 

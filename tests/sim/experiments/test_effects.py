@@ -152,7 +152,7 @@ def file(tables: Tables, key: str = "", value: Any = None) -> Tables:
 
 
 def outcome(tables: Tables, programs: dict[int, str]) -> tuple[str, str]:
-    """Return what a run of a file reports, and what it builds."""
+    """Return the report of a file's run, and its scenario."""
     (point,) = parsed(tables)
     watch = Watch()
     try:

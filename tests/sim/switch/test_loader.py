@@ -77,7 +77,7 @@ def _as_p4c_bm(document: dict[str, Any]) -> dict[str, Any]:
     del document["__meta__"]
     names: dict[int, str] = {}
     for action in document["actions"]:
-        if action["name"] in names.values():  # Of p4c's `NoAction` there are several.
+        if action["name"] in names.values():  # p4c writes several actions `NoAction`.
             action["name"] += f".{action['id']}"
         names[action["id"]] = action["name"]
     for pipeline in document["pipelines"]:
@@ -113,7 +113,7 @@ def test_a_program_in_the_format_of_p4c_bm_gives_the_same_packets(name: str, tmp
 
 
 def test_a_program_for_the_target_l2_switch_is_refused(minimal: dict[str, Any], tmp_path: Path) -> None:
-    """Its port is in a field that simple_switch, and so this engine, writes itself: all packets would leave by port 0."""
+    """The target's port is in a field that simple_switch, and so this engine, overwrites: all packets would leave by port 0."""
     forward = [field("standard_metadata", "egress_port"), hexstr(1)]
     document = _as_p4c_bm(minimal)
     for action in document["actions"]:

@@ -18,7 +18,7 @@ CONTENDERS = ("netsum", "ring", "halving-doubling", "tree", "ps", "ps-colocated"
 COLLECTIVES = ("all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter", "all-to-all")
 MB = 1 << 20
 HASHES = {"chakra": "d05045bcb0e3632c", "goal": "102347bea2247f5b", "aicb": "1c2f8a73c9ec95bd"}
-"""Of the rows of netsum and a ring with loss, by format."""
+"""Expected rows of netsum and a ring with loss, by format."""
 
 
 def run(workload: str, more: str = "", tables: str = "", workers: int = 4) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def test_a_collective_takes_the_bytes_that_its_algorithm_sends(
     size = 4 * MB if kind != "all-gather" else MB
     place = write_chakra(tmp_path, [[chakra_node(0, kind, comm_size=size)]] * 4)
     (row,) = run(place, 'contender = "ring"' if contender == "ring" else "slots = 128")
-    # Of an array, what a worker sends or receives, whichever is more.
+    # The part of an array that a worker sends or receives, whichever is more.
     share = {"all-reduce": 1.5, "broadcast": 1, "reduce": 1}.get(kind, 0.75) if contender == "ring" else 1
     if kind in ("all-to-all", "all-gather"):
         share = 0.75
@@ -116,7 +116,7 @@ def test_collectives_of_some_ranks_share_the_switch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("contender", ["netsum", "ring"])
 def test_jobs_with_traces_of_their_own_beside_a_job_without(contender: str, tmp_path: Path) -> None:
-    """What fast-forward leaves out of a job beside them changes nothing."""
+    """Periods that fast-forward leaves out of a job beside them change nothing."""
     first = write_chakra(tmp_path, [training(rank) for rank in range(4)], "first")
     second = write_chakra(tmp_path, [[chakra_node(5, "all-reduce", comm_size=MB)]] * 2, "second")
     tables = f"""
