@@ -62,7 +62,7 @@ def test_a_switch_comes_back_at_its_addresses(kind: TestbedKind, tmp_path: Path)
 def test_a_loopback_switch_that_does_not_start_says_why(tmp_path: Path) -> None:
     with (
         pytest.raises(
-            TestbedError, match="the embedded switch ended with status 1 .*expected a loss between 0 and"
+            TestbedError, match="the embedded switch ended with status 2 .*expected a number between 0 and"
         ),
         LoopbackTestbed(2, UDP_PORT, tmp_path, drop_ppm=-1),
     ):
