@@ -55,7 +55,7 @@ def test_a_killed_switch_comes_back_and_the_job_completes(
 @ON_BOTH_SWITCHES
 def test_a_killed_switch_is_named(kind: TestbedKind, tmp_path: Path) -> None:
     def kill_the_switch(testbed: SwitchTestbed, _: TrainingRun, step: int) -> None:
-        if step == 3:
+        if step == 0:  # A busy machine may report a step after the workers have taken several more.
             testbed.switch.kill()
 
     with pytest.raises(TrainingError) as caught:
