@@ -8,12 +8,12 @@ are listed. The exit status is 1 if there are any.
 import ast
 import io
 import re
-import subprocess
 import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("p4", "host_agent", "controller", "sim", "topologies", "netsum", "netsum_common", "examples")
 SUBJECTLESS = re.compile(
     r"(What|Whatever|Where|Which|Whose|When|Of|By how|To which|For what|Its|It|They|These|Those|That|Neither)\b"
@@ -49,13 +49,13 @@ def p4_texts(source: str) -> Iterator[tuple[int, str]]:
 
 def main() -> int:
     """Print the places, one a line."""
-    listed = subprocess.run(["git", "ls-files", "--", *FOLDERS], capture_output=True, text=True, check=True)
     found = 0
-    for name in listed.stdout.split():
-        if not name.endswith((".py", ".p4")) or "_pb2" in name or name.startswith("p4/build/"):
+    for path in sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.p[y4]")):
+        name = path.relative_to(ROOT).as_posix()
+        if "_pb2" in name or name.startswith("p4/build/"):
             continue
-        source = Path(name).read_text(encoding="utf-8")
-        for line, text in python_texts(source) if name.endswith(".py") else p4_texts(source):
+        source = path.read_text(encoding="utf-8")
+        for line, text in python_texts(source) if path.suffix == ".py" else p4_texts(source):
             first = text.strip().partition("\n")[0]
             if SUBJECTLESS.match(first) and "?" not in first:
                 print(f"{name}:{line}: begins without its subject: {first[:90]}")

@@ -80,7 +80,8 @@ def check_job(job: JobRecord) -> None:
         ipv4_int(worker.ip), ipv4_int(worker.switch_ip)
         _require(worker.switch_port in _PORTS, "switch_port", worker.switch_port)
         if worker.udp_port or job.running:
-            assert worker.endpoint  # Making the endpoint checks the rest.
+            # Making the endpoint checks the rest.
+            _require(worker.endpoint is not None, "endpoint", worker)
 
 
 def check_host(row: dict[str, Any]) -> None:

@@ -105,9 +105,8 @@ class Failures:
                 f"{error.elements} of the sums do not fit the type: convert to a wider one before the call"
             )
             return backend_error(what, reason, error)
-        if isinstance(
-            error, ArrayError
-        ):  # The result is wrong at this rank alone: the other ranks have their results.
+        # The result is wrong at this rank alone: the other ranks have their results.
+        if isinstance(error, ArrayError):
             return backend_error(what, str(error), error)
         ends = isinstance(error, ClosedCommunicatorError)
         if isinstance(error, GlooError):

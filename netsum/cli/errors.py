@@ -63,9 +63,8 @@ def reported_errors() -> Iterator[None]:
     except KeyboardInterrupt as interruption:  # The interruption's arguments say what was kept.
         fail(": ".join(["interrupted", *map(str, interruption.args)]), INTERRUPTED)
     except Exception as fault:
-        if hasattr(fault, "format_message") and hasattr(
-            fault, "exit_code"
-        ):  # Typer's, which brings its own Click.
+        # Typer's error; Typer brings its own Click.
+        if hasattr(fault, "format_message") and hasattr(fault, "exit_code"):
             _report_usage(fault)
         if isinstance(fault, _wrong_arguments()):
             fail(str(fault), USAGE)

@@ -136,9 +136,8 @@ def _choose_backend(recorder: Recorder) -> None:
     @functools.wraps(begin)
     def begin_over(backend: Any = None, *arguments: Any, **options: Any) -> None:
         backend = over or backend
-        options.pop(
-            "pg_options", None
-        )  # Options of another backend, or options that contradict the condition.
+        # Options of another backend, or options that contradict the condition.
+        options.pop("pg_options", None)
         if reverse and backend == "netsum":
             from host_agent.torch.process_group import NetsumProcessGroup
 

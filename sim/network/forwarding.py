@@ -90,9 +90,8 @@ class _Group:
     before: _Snapshot | None = None
     looks: int = 0  # Since `before`, which is replaced after 1, 2, 4, … of them (Brent 1980).
     most_looks: int = 1
-    losses: dict[int, int] = field(
-        default_factory=dict
-    )  # The number of the next packet that each link loses.
+    # The number of the next packet that each link loses.
+    losses: dict[int, int] = field(default_factory=dict)
 
     def forget(self) -> None:
         self.before, self.looks, self.most_looks = None, 0, 1

@@ -79,9 +79,8 @@ class Worker:
     async def say(self, **message: Any) -> None:
         async with self._writing:  # gRPC takes one message at a time.
             if not self._heard.done():
-                with contextlib.suppress(
-                    grpc.aio.AioRpcError
-                ):  # `refusal` keeps the reason of the stream's end.
+                # `refusal` keeps the reason of the stream's end.
+                with contextlib.suppress(grpc.aio.AioRpcError):
                     await self._call.write(FromWorker(**message))
 
     async def ask(self, **how: bool) -> None:

@@ -228,9 +228,8 @@ def _try_packet(world: Record, search: Record, number: Integer, place: Integer) 
     packet = np.int64(entries[place]) >> w.PACKET_SHIFT
     label = np.int64(entries[place]) >> w.LABEL_SHIFT & 15
     to_worker = targets[packet] == w.TO_WORKER
-    if (
-        to_worker and label != 0 and packet_kind(world, packet)[0] == KIND_STATUS
-    ):  # The STATUS answers a PROBE.
+    # The STATUS answers a PROBE.
+    if to_worker and label != 0 and packet_kind(world, packet)[0] == KIND_STATUS:
         tired = _code(codes.DELIVER, place, codes.TIRED)
         if world.attrition and not _try_all(world, search, number, tired):
             return False
