@@ -79,8 +79,8 @@ class Worker:
     async def say(self, **message: Any) -> None:
         async with self._writing:  # gRPC takes one message at a time.
             if not self._heard.done():
-                # `refusal` keeps the reason of the stream's end.
-                with contextlib.suppress(grpc.aio.AioRpcError):
+                # The stream may end meanwhile; `refusal` keeps the reason.
+                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
                     await self._call.write(FromWorker(**message))
 
     async def ask(self, **how: bool) -> None:

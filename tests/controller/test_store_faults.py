@@ -136,7 +136,7 @@ async def a_worker_is_killed(world: World) -> None:
 
 async def created_jobs_expire(world: World) -> None:
     await create(world, "idle", 1, SLOTS, idle_s=0.05)
-    await create(world, "waits", 1, SLOTS, if_full=jobs_pb2.QUEUE, queue_s=0.03)
+    await create(world, "waits", 1, SLOTS, if_full=jobs_pb2.QUEUE, queue_s=0.03, idle_s=0.05)
     await world.until(lambda: not world.service.registry.jobs)
     await world.agrees()
 

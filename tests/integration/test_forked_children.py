@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import njit
 
 from host_agent.errors import MisuseError, NetsumError
 from host_agent.joining import JoinError, Seat, join
@@ -74,10 +75,18 @@ def in_child(body: Callable[[], Any]) -> str:
 @contextmanager
 def silent_child() -> Iterator[None]:
     """A child forked as a library in C does: nothing of Python runs in it, and it keeps every descriptor."""
-    libc = ctypes.PyDLL(None)  # PyDLL keeps the GIL.
-    pid = libc.fork()
-    while pid == 0:
-        libc.pause()
+    libc = ctypes.CDLL(None)
+    fork, pause = libc.fork, libc.pause
+    fork.argtypes = pause.argtypes = ()
+
+    @njit  # type: ignore[untyped-decorator]
+    def fork_and_stay() -> Any:
+        pid = fork()
+        while pid == 0:
+            pause()
+        return pid
+
+    pid = fork_and_stay()
     try:
         yield
     finally:
