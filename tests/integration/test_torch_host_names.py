@@ -36,9 +36,9 @@ dist.destroy_process_group()
 @pytest.fixture
 def testbed(tmp_path: Path) -> Iterator[str]:
     name = f"names-{uuid.uuid4().hex[:8]}"
-    subprocess.run([*TESTBED, "up", "star-2", "--name", name], cwd=tmp_path, check=True, timeout=DEADLINE_S)
+    subprocess.run([*TESTBED, "up", "star-2", "--testbed", name], cwd=tmp_path, check=True, timeout=DEADLINE_S)
     yield name
-    subprocess.run([*TESTBED, "down", name], cwd=tmp_path, check=True, timeout=DEADLINE_S)
+    subprocess.run([*TESTBED, "down", "--testbed", name], cwd=tmp_path, check=True, timeout=DEADLINE_S)
 
 
 def test_ranks_whose_host_names_resolve_to_127_0_1_1_reach_each_other(testbed: str, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_ranks_whose_host_names_resolve_to_127_0_1_1_reach_each_other(testbed: s
         command = ["unshare", "--mount", "--uts", "sh", "-ec", "; ".join(commands)]
         ranks.append(
             subprocess.Popen(
-                [*TESTBED, "exec", "--name", testbed, f"h{rank + 1}", *command],
+                [*TESTBED, "exec", "--testbed", testbed, f"h{rank + 1}", *command],
                 cwd=tmp_path,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
