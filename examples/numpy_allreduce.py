@@ -19,8 +19,8 @@ def work(controller: str, rank: int, done: threading.Barrier) -> str:
     """Run one worker, in a real job a process on a host of its own; returns the line that reports its results."""
     gradients = np.full(100_000, 0.5 + rank, np.float32)
     with (
-        join(controller, job="example", rank=rank, world_size=WORKERS) as seat,
-        seat.communicator(timeout_s=60.0) as comm,
+        join(controller, job="example", rank=rank, world_size=WORKERS) as membership,
+        membership.communicator(timeout_s=60.0) as comm,
     ):
         mean = comm.allreduce(gradients, op="mean")
         futures = [comm.allreduce_async(gradients * step) for step in range(3)]  # several in flight

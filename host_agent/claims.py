@@ -29,7 +29,7 @@ def claim(admission: Admission) -> None:
             raise UsedAdmissionError(
                 f"the admission of worker {admission.worker_id} of job {admission.job_id} (epoch {admission.epoch}) has served "
                 "a communicator already, and serves only one, as chunk numbers of an epoch are used once: keep that "
-                "communicator for all collectives, or get a new admission by Seat.start_again or a restart of the job"
+                "communicator for all collectives, or get a new admission by Membership.start_again or a restart of the job"
             )
         _used.add(admission)
 

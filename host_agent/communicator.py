@@ -117,7 +117,7 @@ class Communicator(Closing, OfOneProcess):
         # Compiles or loads machine code now rather than while the others wait for the first collective.
         _load(core, self._link)
         self._progress = Progress(core, self._link)
-        self.control = Control(self._progress, admission)  # For the seat and for process groups.
+        self.control = Control(self._progress, admission)  # For the membership and for process groups.
         self._order = threading.Lock()  # held while a collective gets its place in the order
         self._sequence = 0
         super().__init__()

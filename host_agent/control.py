@@ -1,4 +1,4 @@
-"""Control of a communicator by its seat and by process groups: epochs, durations, the thread that drives."""
+"""Control of a communicator by its membership and by process groups: epochs, durations, the thread that drives."""
 
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -33,14 +33,22 @@ if TYPE_CHECKING:
         AbsentWorkersError,
         BandwidthDelay,
         JoinError,
+        Membership,
         NoSlotsError,
-        Seat,
         Share,
         join,
     )
     from host_agent.strategies.registry import strategy
 
-_JOINING = ("AbsentWorkersError", "BandwidthDelay", "JoinError", "NoSlotsError", "Seat", "Share", "join")
+_JOINING = (
+    "AbsentWorkersError",
+    "BandwidthDelay",
+    "JoinError",
+    "NoSlotsError",
+    "Membership",
+    "Share",
+    "join",
+)
 """Names of `host_agent.joining`; the others are those of `host_agent`."""
 _COMPRESSION = ("Compression", "compress")
 """Names of `host_agent.compression`, which need PyTorch."""
@@ -60,6 +68,7 @@ __all__ = [
     "Compression",
     "DuplicateWorkerError",
     "JoinError",
+    "Membership",
     "MismatchError",
     "MissingWorkersError",
     "MisuseError",
@@ -67,7 +76,6 @@ __all__ = [
     "NoSlotsError",
     "PeerError",
     "ResultsLostError",
-    "Seat",
     "Share",
     "Statistics",
     "SumOverflowError",

@@ -35,8 +35,8 @@ def main() -> int:
             return 0
         began = time.monotonic()
         with (
-            join(start_service(1), job="warm-cache", rank=0, world_size=1) as seat,
-            seat.communicator() as alone,
+            join(start_service(1), job="warm-cache", rank=0, world_size=1) as membership,
+            membership.communicator() as alone,
         ):
             alone.allreduce(np.ones(1000, np.float32))
     except NetsumError as error:

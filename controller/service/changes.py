@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 RETRY_S = 1.0  # Delay after which a change that the store did not take is tried again, in seconds.
 
 
-class WorkerSeat(Protocol):
-    """The seat of a worker in a job that changes."""
+class JobMember(Protocol):
+    """A member of a job that changes."""
 
     worker: WorkerRecord
 
@@ -42,12 +42,12 @@ class ChangingJob(Protocol):
         """The job's name."""
 
     @property
-    def seats(self) -> Mapping[int, WorkerSeat]:
-        """The seats by rank."""
+    def members(self) -> Mapping[int, JobMember]:
+        """The members by rank."""
 
     @property
-    def newcomers(self) -> Collection[WorkerSeat]:
-        """The seats of workers without a rank."""
+    def newcomers(self) -> Collection[JobMember]:
+        """The members without a rank."""
 
     def to_keep(self) -> JobRecord | None:
         """Return the record that is to be on disk; None if the store is to have none of the job."""
@@ -211,8 +211,8 @@ def _kept(
     """Iterate over the objects that a change of jobs may change, with copies of their attributes."""
     for job in jobs:
         yield from map(_copied, (job, job.record))
-        for seat in (*job.seats.values(), *job.newcomers):
-            yield from map(_copied, (seat, seat.worker))
+        for member in (*job.members.values(), *job.newcomers):
+            yield from map(_copied, (member, member.worker))
     for ledger in ledgers:
         yield from map(_copied, (ledger, ledger.allocator))
 

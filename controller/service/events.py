@@ -1,4 +1,4 @@
-"""The event log: every transition of a job, a worker's seat and a switch's connection, with its time and reason.
+"""The event log: every transition of a job, of a member and a switch's connection, with its time and reason.
 
 All transitions go through the `EventLog`, which alone keeps history: the process's log, the metrics, `netsum job watch` and
 `netsum job events` read it. The log keeps the last `EVENTS_KEPT` transitions, in memory and in the store.
@@ -25,16 +25,16 @@ NO_RANK: Final = -1
 
 
 class Subject(NamedTuple):
-    """The subject of a transition: a job, the seat of one of its workers, or the connection to a switch."""
+    """The subject of a transition: a job, one of its members, or the connection to a switch."""
 
     job: str  # The job's name; empty for a connection.
     rank: int = NO_RANK  # The worker's rank; `NO_RANK` for a job or a connection.
-    switch: str = ""  # The switch's name; empty for a job or a seat.
+    switch: str = ""  # The switch's name; empty for a job or a member.
 
     @property
     def kind(self) -> str:
-        """The name of the subject's transition table: job, seat or link."""
-        return "link" if self.switch else "job" if self.rank == NO_RANK else "seat"
+        """The name of the subject's transition table: job, member or link."""
+        return "link" if self.switch else "job" if self.rank == NO_RANK else "member"
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -45,7 +45,9 @@ class Subject(NamedTuple):
         if self.switch:
             return f"the connection to {self.switch}"
         return (
-            f"job {self.job}" if self.rank == NO_RANK else f"the seat of worker {self.rank} of job {self.job}"
+            f"job {self.job}"
+            if self.rank == NO_RANK
+            else f"the membership of worker {self.rank} of job {self.job}"
         )
 
 

@@ -1,4 +1,4 @@
-"""A job while the service runs it: its record, its state, its seats, and the messages to its workers."""
+"""A job while the service runs it: its record, its state, its members, and the messages to its workers."""
 
 import asyncio
 import time
@@ -14,11 +14,11 @@ from controller.service.last_ranks import LastRanks
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.states import (
     JOB_TRANSITIONS,
-    SEAT_TRANSITIONS,
+    MEMBER_TRANSITIONS,
     JobEvent,
     JobState,
-    SeatEvent,
-    SeatState,
+    MemberEvent,
+    MemberState,
 )
 from controller.service.timer import Timer
 from controller.trees import Tree
@@ -65,7 +65,7 @@ Outbox = asyncio.Queue[ToWorker | RefusalError | None]
 
 
 @dataclass(eq=False)
-class Seat:
+class Member:
     """A worker's place in a job."""
 
     worker: WorkerRecord  # The worker's record in the store.
@@ -92,40 +92,40 @@ class Seat:
         return self.worker.udp_port > 0 and not self.worker.left
 
     @property
-    def state(self) -> SeatState:
-        """The state of the seat."""
+    def state(self) -> MemberState:
+        """The state of the member."""
         if self.worker.left:
-            return SeatState.LEFT
-        return SeatState.DETACHED if self.outbox is None else SeatState.ATTACHED
+            return MemberState.LEFT
+        return MemberState.DETACHED if self.outbox is None else MemberState.ATTACHED
 
     @property
     def subject(self) -> Subject:
-        """The seat as the subject of transitions."""
+        """The member as the subject of transitions."""
         return Subject(self.job, self.rank)
 
     def attach(self, outbox: Outbox) -> None:
-        """Give the seat a stream, and end its earlier stream."""
-        self._on(SeatEvent.ATTACH, "")
+        """Give the member a stream, and end its earlier stream."""
+        self._on(MemberEvent.ATTACH, "")
         self.disconnect_timer.stop()
         if self.outbox is not None:
             self.outbox.put_nowait(None)
         self.outbox = outbox
 
     def detach(self) -> None:
-        """Note that the seat's stream broke."""
-        self._on(SeatEvent.DETACH, "its stream broke")
+        """Note that the member's stream broke."""
+        self._on(MemberEvent.DETACH, "its stream broke")
         self.outbox = None
 
     def leave(self, reason: str) -> None:
         """Note that the worker has left."""
-        self._on(SeatEvent.LEAVE, reason)
+        self._on(MemberEvent.LEAVE, reason)
         self.changes.after(self.disconnect_timer.stop)
         self.outbox = None
         self.worker.left = reason
 
-    def _on(self, event: SeatEvent, reason: str) -> None:
+    def _on(self, event: MemberEvent, reason: str) -> None:
         """Record a transition; raise `TransitionError` if the event is not possible in the present state."""
-        self.changes.on(self.subject, SEAT_TRANSITIONS, self.state, event, reason)
+        self.changes.on(self.subject, MEMBER_TRANSITIONS, self.state, event, reason)
 
     def send(self, message: ToWorker | RefusalError | None) -> None:
         """Send a message to the worker if it is attached."""
@@ -142,10 +142,10 @@ class ServiceJob:
     changed: Callable[["ServiceJob", JobEvent], None]
     changes: "Changes[ServiceJob]"  # Defers transitions and messages until a change is on disk.
     on_disk: JobRecord | None = None  # The record that the store has; None: it has none.
-    # The workers' seats by rank. A worker that left a running job keeps its seat until a restart.
-    seats: dict[int, Seat] = field(default_factory=dict)
-    # Seats of workers that wait to be added when the job is resized.
-    newcomers: list[Seat] = field(default_factory=list)
+    # The members by rank. A worker that left a running job stays a member until a restart.
+    members: dict[int, Member] = field(default_factory=dict)
+    # Members of workers that wait to be added when the job is resized.
+    newcomers: list[Member] = field(default_factory=list)
     resizing: bool = False  # Whether the workers wait for the first epoch after a resize.
     admitted_epoch: int = 0  # The last epoch that all its switches are known to hold; 0 before the first.
     # tree, parts, admissions: for the last epoch, the switches that add for the job, its part on each (the root first), and the
@@ -211,78 +211,78 @@ class ServiceJob:
         return [
             rank
             for rank in range(self.record.world_size)
-            if rank not in self.seats or not self.seats[rank].ready
+            if rank not in self.members or not self.members[rank].ready
         ]
 
-    def present(self) -> Iterator[Seat]:
-        """Iterate over the seats whose workers have not left."""
-        return (seat for seat in self.seats.values() if not seat.worker.left)
+    def present(self) -> Iterator[Member]:
+        """Iterate over the members whose workers have not left."""
+        return (member for member in self.members.values() if not member.worker.left)
 
-    def everyone(self) -> Iterator[Seat]:
-        """Iterate over the seats whose workers have not left, and those of newcomers."""
+    def current_and_joining(self) -> Iterator[Member]:
+        """Iterate over the members whose workers have not left, and those of newcomers."""
         yield from self.present()
         yield from self.newcomers
 
     @property
     def not_asked_to_resize(self) -> list[int]:
         """The present ranks that have not asked to resize the job in its current epoch."""
-        return sorted(seat.rank for seat in self.present() if seat.asked_resize != self.record.epoch)
+        return sorted(member.rank for member in self.present() if member.asked_resize != self.record.epoch)
 
     def send_newcomers(self) -> None:
         """Send all workers the number of newcomers."""
-        count = sum(seat.ready for seat in self.newcomers)
+        count = sum(member.ready for member in self.newcomers)
         self.send(ToWorker(newcomers=jobs_pb2.Newcomers(count=count)))
 
     def renumber(self) -> None:
-        """Renumber the present workers, then the newcomers, from rank 0 on; drop the seats of workers that have left."""
-        waiting = [seat for seat in self.newcomers if seat.ready]
-        going_on = sorted(self.present(), key=lambda seat: seat.rank)
-        self.seats.clear()
+        """Renumber the present workers, then the newcomers, from rank 0 on; drop the members of workers that have left."""
+        waiting = [member for member in self.newcomers if member.ready]
+        going_on = sorted(self.present(), key=lambda member: member.rank)
+        self.members.clear()
         self.record.workers.clear()
-        for rank, seat in enumerate(going_on + waiting):
-            seat.worker.rank = rank
-            self.sit(seat)
-        self.newcomers = [seat for seat in self.newcomers if seat not in waiting]
-        self.record.world_size = len(self.seats)
-        self.last_ranks = LastRanks(len(self.seats))
+        for rank, member in enumerate(going_on + waiting):
+            member.worker.rank = rank
+            self.add_member(member)
+        self.newcomers = [member for member in self.newcomers if member not in waiting]
+        self.record.world_size = len(self.members)
+        self.last_ranks = LastRanks(len(self.members))
 
-    def sit(self, seat: Seat) -> None:
-        """Add a seat."""
-        self.seats[seat.rank] = seat
-        self.record.workers[seat.rank] = seat.worker
+    def add_member(self, member: Member) -> None:
+        """Add a member."""
+        self.members[member.rank] = member
+        self.record.workers[member.rank] = member.worker
 
-    def vacate(self, rank: int) -> None:
-        """Remove a seat."""
-        self.changes.after(self.seats.pop(rank).disconnect_timer.stop)
+    def remove_member(self, rank: int) -> None:
+        """Remove a member."""
+        self.changes.after(self.members.pop(rank).disconnect_timer.stop)
         del self.record.workers[rank]
 
-    def take_report(self, seat: Seat, report: jobs_pb2.Report) -> None:
+    def take_report(self, member: Member, report: jobs_pb2.Report) -> None:
         """Keep a worker's report."""
-        seat.report, seat.reported = report, time.monotonic()
+        member.report, member.reported = report, time.monotonic()
         if not self.record.quorum:  # A quorum does not wait for its last worker.
-            self.last_ranks.add(seat.rank, report.durations)
+            self.last_ranks.add(member.rank, report.durations)
 
-    def send(self, message: ToWorker | RefusalError | None, but: Seat | None = None) -> None:
+    def send(self, message: ToWorker | RefusalError | None, but: Member | None = None) -> None:
         """Send a message to all workers that have not left, except `but`."""
-        for seat in self.present():
-            if seat is not but:
-                seat.send(message)
+        for member in self.present():
+            if member is not but:
+                member.send(message)
 
     def send_gathering(self) -> None:
         """Send all workers the missing ranks and, if the job waits for more than workers, the reason."""
         queued = "" if self.state is JobState.GATHERING else self.reason
         self.send(ToWorker(gathering=jobs_pb2.Gathering(missing=self.missing, queued=queued)))
 
-    def send_epoch_to(self, seat: Seat, report_s: float) -> None:
+    def send_epoch_to(self, member: Member, report_s: float) -> None:
         """Send the current admission to one worker, unless the worker has it already."""
         epoch = self.admitted_epoch
-        if seat.outbox is None or seat.sent_epoch == epoch or epoch != self.record.epoch:
+        if member.outbox is None or member.sent_epoch == epoch or epoch != self.record.epoch:
             return
-        ticket = ticket_of(self.admissions[seat.rank])
-        if seat.sent_epoch and seat.sent_epoch == self.record.moved_from:
-            seat.send(ToWorker(moved=jobs_pb2.Moved(admission=ticket, reason=self.reason)))
-        elif seat.sent_epoch:
-            seat.send(ToWorker(restarted=jobs_pb2.Restarted(admission=ticket, reason=self.reason)))
+        ticket = ticket_of(self.admissions[member.rank])
+        if member.sent_epoch and member.sent_epoch == self.record.moved_from:
+            member.send(ToWorker(moved=jobs_pb2.Moved(admission=ticket, reason=self.reason)))
+        elif member.sent_epoch:
+            member.send(ToWorker(restarted=jobs_pb2.Restarted(admission=ticket, reason=self.reason)))
         else:
-            seat.send(ToWorker(admitted=jobs_pb2.Admitted(admission=ticket, report_s=report_s)))
-        seat.sent_epoch = epoch
+            member.send(ToWorker(admitted=jobs_pb2.Admitted(admission=ticket, report_s=report_s)))
+        member.sent_epoch = epoch

@@ -45,9 +45,9 @@ class Leaves:
                 loop.call_later(self._wait_s, self._too_late, name, until)
             if loop.time() < until:
                 coming.add(name)
-        for seat in job.present():
-            if seat.worker.leaf in coming:
-                seat.send(ToWorker(leaf=jobs_pb2.Leaf(name=seat.worker.leaf, ip=seat.worker.ip)))
+        for member in job.present():
+            if member.worker.leaf in coming:
+                member.send(ToWorker(leaf=jobs_pb2.Leaf(name=member.worker.leaf, ip=member.worker.ip)))
         if coming:
             job.reason = f"the switch {', '.join(sorted(coming))} for ranks that share a host starts"
         return bool(coming)

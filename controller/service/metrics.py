@@ -12,7 +12,7 @@ from controller.service.jobs import Counted, ServiceJob
 from controller.service.registry import JobRegistry
 from controller.service.states import LinkState
 from controller.service.views import JOB_STATES
-from controller.service.workers import WorkerSeats
+from controller.service.workers import JobMembers
 from host_agent.job_api import jobs_pb2
 
 WORKER_COUNTERS = (
@@ -26,7 +26,7 @@ _STATES = {jobs_pb2.GATHERING: "gathering", jobs_pb2.QUEUED: "queued", jobs_pb2.
 class Metrics:
     """Reads the registry whenever Prometheus asks, in the thread of the registry's event loop."""
 
-    def __init__(self, registry: JobRegistry, workers: WorkerSeats, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, registry: JobRegistry, workers: JobMembers, loop: asyncio.AbstractEventLoop) -> None:
         self._registry = registry
         self._workers = workers
         self._loop = loop
@@ -75,14 +75,14 @@ class Metrics:
         for job in jobs:
             for number, share in job.last_ranks.shares().items():
                 last.add_metric([job.name, str(number)], share)
-            for seat in job.seats.values():
-                rank = str(seat.rank)
-                live.add_metric([job.name, rank, seat.worker.host], float(seat.outbox is not None))
-                for name, family in counts.items() if seat.report is not None else ():
-                    family.add_metric([job.name, rank], getattr(seat.report, name))
+            for member in job.members.values():
+                rank = str(member.rank)
+                live.add_metric([job.name, rank, member.worker.host], float(member.outbox is not None))
+                for name, family in counts.items() if member.report is not None else ():
+                    family.add_metric([job.name, rank], getattr(member.report, name))
         gone = _counter("workers_left", "Workers that left a job, of all jobs")
         gone.add_metric([], self._workers.left)
-        transitions = _counter("transitions", "Transitions of jobs, seats and links", "of", "event")
+        transitions = _counter("transitions", "Transitions of jobs, members and links", "of", "event")
         for labels, count in self._registry.events.counts.items():
             transitions.add_metric(list(labels), count)
         return [live, last, *counts.values(), gone, transitions]

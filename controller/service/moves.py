@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from controller.moves import Move, Step
-from controller.service.jobs import Seat, ServiceJob
+from controller.service.jobs import Member, ServiceJob
 from controller.service.states import JobEvent, JobState
 from controller.service.timer import Timer
 from host_agent.job_api import jobs_pb2
@@ -27,7 +27,7 @@ class _Waiting(Move):
 
     def hold(self, job: ServiceJob) -> ToWorker:
         """Return the message to a worker at this stage."""
-        message = jobs_pb2.Hold(epoch=job.record.epoch, missing=self.missing(job.seats))
+        message = jobs_pb2.Hold(epoch=job.record.epoch, missing=self.missing(job.members))
         if self.until is not None:
             message.until = self.until
         return ToWorker(hold=message)
@@ -53,7 +53,8 @@ class Moves:
             job.state is JobState.RUNNING
             and job not in self._retries
             and all(
-                seat.outbox is not None and seat.sent_epoch == job.record.epoch for seat in job.seats.values()
+                member.outbox is not None and member.sent_epoch == job.record.epoch
+                for member in job.members.values()
             )
         )
 
@@ -65,15 +66,15 @@ class Moves:
         self._start_timer(job, move)
         job.send(move.hold(job))
 
-    def take(self, job: ServiceJob, seat: Seat, held: jobs_pb2.Held) -> Move | None:
+    def take(self, job: ServiceJob, member: Member, held: jobs_pb2.Held) -> Move | None:
         """Process a worker's progress; return the move when no worker has a collective in progress."""
         move = self._moves.get(job)
         if move is None or job.state is not JobState.HELD or held.epoch != job.record.epoch:
             return None
         if held.fixed:
-            self.give_up(job, f"worker {seat.rank} cannot take part: {held.fixed}")
+            self.give_up(job, f"worker {member.rank} cannot take part: {held.fixed}")
             return None
-        match move.take(job.seats, seat.rank, held.begun, held.ended):
+        match move.take(job.members, member.rank, held.begun, held.ended):
             case Step.WAIT:
                 self._watch_the_last(job, move)
                 return None
@@ -85,13 +86,13 @@ class Moves:
         self.drop(job)
         return move
 
-    def notify(self, job: ServiceJob, seat: Seat) -> None:
+    def notify(self, job: ServiceJob, member: Member) -> None:
         """Tell a worker that has reattached whether the move of its job goes on or was given up."""
         move = self._moves.get(job)
         if move is not None:
-            seat.send(move.hold(job))
-        elif job.state is JobState.RUNNING and seat.sent_epoch == job.record.epoch:
-            seat.send(_release(job))
+            member.send(move.hold(job))
+        elif job.state is JobState.RUNNING and member.sent_epoch == job.record.epoch:
+            member.send(_release(job))
 
     def give_up(self, job: ServiceJob, reason: str) -> None:
         """Give up a job's move, if it has one; workers of a held job go on in the present epoch."""
@@ -138,7 +139,7 @@ class Moves:
     def _too_late(self, job: ServiceJob, move: _Waiting) -> None:
         if self._moves.get(job) is not move:
             return
-        missing = move.missing(job.seats)
+        missing = move.missing(job.members)
         names = f"worker{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
         did = "did not answer" if move.until is None else f"did not end collective {move.until - 1}"
         self.give_up(job, f"{names} {did} within {self._wait_s:g} s")

@@ -3,14 +3,14 @@
 import logging
 
 from controller.errors import JobRefusedError
-from controller.service.jobs import Seat
+from controller.service.jobs import Member
 from controller.service.scheduler import Scheduler
-from controller.service.workers import WorkerSeats
+from controller.service.workers import JobMembers
 
 log = logging.getLogger(__name__)
 
 
-def restore_jobs(scheduler: Scheduler, workers: WorkerSeats) -> None:
+def restore_jobs(scheduler: Scheduler, workers: JobMembers) -> None:
     """Restore the jobs in the store; their workers have the recovery period to reattach.
 
     The first session with each switch reconciles the jobs' entries there.
@@ -45,14 +45,14 @@ def restore_jobs(scheduler: Scheduler, workers: WorkerSeats) -> None:
             job.tree, job.parts = running
             job.admissions = admissions
         for worker in record.workers.values():
-            job.seats[worker.rank] = Seat(worker, job.name, registry.changes)
+            job.members[worker.rank] = Member(worker, job.name, registry.changes)
         registry.jobs[record.name] = job
         if record.running and not any(job.present()):
             registry.changes.certainly(scheduler.end, job, "all its workers have left")
             continue
-        for seat in job.present():
-            workers.start_disconnect_timer(job, seat, registry.options.recovery_s)
+        for member in job.present():
+            workers.start_disconnect_timer(job, member, registry.options.recovery_s)
         if not job.record.job_id or not (job.record.running or job.missing):
             scheduler.enqueue(job)
-        elif not job.seats:
+        elif not job.members:
             scheduler.idle(job)

@@ -70,7 +70,7 @@ class JobRegistry:
         self.jobs: dict[str, ServiceJob] = {}  # The jobs that have not ended, by name.
         self.ended: deque[ServiceJob] = deque(maxlen=ENDED_JOBS_KEPT)  # The jobs that ended last.
         self.queues = JobQueues()  # The jobs that wait.
-        self.events = EventLog(store)  # The transitions of jobs, seats and links.
+        self.events = EventLog(store)  # The transitions of jobs, members and links.
         ledgers = {name: self.new_ledger(name) for name in network.switches}
         # Carries out changes of jobs in memory, on disk and in what follows.
         self.changes = Changes(store, self.events, ledgers, self.queues.put_back)

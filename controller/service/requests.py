@@ -43,9 +43,9 @@ def host_for(
     if network.any_place:
         taken = dict.fromkeys(network.hosts, (0, 0))
         for job in jobs:
-            for seat in job.everyone():
-                of_the_job, of_all = taken[seat.worker.host]
-                taken[seat.worker.host] = of_the_job + (job.name == request.job), of_all + 1
+            for member in job.current_and_joining():
+                of_the_job, of_all = taken[member.worker.host]
+                taken[member.worker.host] = of_the_job + (job.name == request.job), of_all + 1
         from_rank = deque(network.hosts)
         from_rank.rotate(-request.rank)
         return network.hosts[min(from_rank, key=taken.__getitem__)]
@@ -107,20 +107,20 @@ def check_join(job: ServiceJob, request: jobs_pb2.JoinRequest) -> None:
             Kind.WRONG,
             f"job {job.name} has ranks 0 to {record.world_size - 1}, not {request.rank}",
         )
-    seat = job.seats.get(request.rank)
-    if seat is None:
+    member = job.members.get(request.rank)
+    if member is None:
         return
-    if seat.worker.left:
+    if member.worker.left:
         raise RefusalError(
             Kind.NOT_NOW,
-            f"worker {request.rank} of job {job.name} has left ({seat.worker.left}): restart the job to let it join again",
+            f"worker {request.rank} of job {job.name} has left ({member.worker.left}): restart the job to let it join again",
         )
-    if seat.outbox is None and not record.running:
-        job.vacate(request.rank)  # The same worker without its lease, or its replacement.
+    if member.outbox is None and not record.running:
+        job.remove_member(request.rank)  # The same worker without its lease, or its replacement.
         return
     raise RefusalError(
         Kind.TAKEN,
-        f"worker {request.rank} of job {job.name} has already joined, on {seat.worker.host} ({seat.worker.ip})",
+        f"worker {request.rank} of job {job.name} has already joined, on {member.worker.host} ({member.worker.ip})",
     )
 
 

@@ -12,12 +12,12 @@ from google.protobuf.message import DecodeError, Message
 
 from controller.errors import ControllerError
 from controller.service.aggregators import AggregatorHost
-from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
+from controller.service.jobs import Kind, Member, Outbox, RefusalError, ServiceJob
 from controller.service.requests import check_message, read_request
 from controller.service.scheduler import Scheduler
 from controller.service.sessions import Sessions
 from controller.service.views import add_rates, event_view, job_view, switch_view
-from controller.service.workers import WorkerSeats
+from controller.service.workers import JobMembers
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 
 CODES = {
@@ -84,7 +84,7 @@ def _reporting_errors(call: Callable[..., Awaitable[Answer]]) -> Callable[..., A
 class WorkersService(jobs_pb2_grpc.WorkersServicer):
     """The service that workers call."""
 
-    def __init__(self, registry: WorkerSeats) -> None:
+    def __init__(self, registry: JobMembers) -> None:
         self._registry = registry
 
     @_reporting_errors
@@ -104,38 +104,38 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
             return
         match first.WhichOneof("message"):
             case "join":
-                job, seat = await self._registry.join(first.join, outbox)
+                job, member = await self._registry.join(first.join, outbox)
             case "attach":
-                job, seat = self._registry.attach(first.attach, outbox)
+                job, member = self._registry.attach(first.attach, outbox)
             case other:
                 raise RefusalError(
                     Kind.WRONG, f"expected join or attach as a worker's first message, got {other}"
                 )
-        listening = asyncio.create_task(self._listen(context, job, seat, outbox))
+        listening = asyncio.create_task(self._listen(context, job, member, outbox))
         try:
             await _write_all(context, outbox)
         finally:
             listening.cancel()
             # This changes nothing if the worker has left or has a new stream.
-            self._registry.detach(job, seat, outbox)
+            self._registry.detach(job, member, outbox)
 
-    async def _listen(self, context: Any, job: ServiceJob, seat: Seat, outbox: Outbox) -> None:
+    async def _listen(self, context: Any, job: ServiceJob, member: Member, outbox: Outbox) -> None:
         """Receive a worker's messages until it leaves or its stream ends."""
         try:
             while (message := await _next_message(context)) is not None:
                 match message.WhichOneof("message"):
                     case "receive":
-                        self._registry.receive(job, seat, message.receive.udp_port)
+                        self._registry.receive(job, member, message.receive.udp_port)
                     case "report":
-                        job.take_report(seat, message.report)
+                        job.take_report(member, message.report)
                     case "again":
-                        self._registry.again(job, seat, message.again)
+                        self._registry.again(job, member, message.again)
                     case "held":
-                        self._registry.held(job, seat, message.held)
+                        self._registry.held(job, member, message.held)
                     case "no_leaf":
-                        self._registry.no_leaf(seat, message.no_leaf)
+                        self._registry.no_leaf(member, message.no_leaf)
                     case "leave":
-                        self._registry.leave(job, seat, outbox)
+                        self._registry.leave(job, member, outbox)
                         break
                     case other:
                         raise RefusalError(Kind.WRONG, f"unexpected message {other} after join")

@@ -15,7 +15,7 @@ from typing import Any
 from controller.errors import ControllerError, JobRefusedError, StoreError, SwitchRefusedError
 from controller.jobs import another_token
 from controller.moves import Move
-from controller.service.jobs import Kind, RefusalError, Seat, ServiceJob
+from controller.service.jobs import Kind, Member, RefusalError, ServiceJob
 from controller.service.leaves import Leaves
 from controller.service.moves import Moves
 from controller.service.registry import JobRegistry
@@ -60,14 +60,14 @@ class Scheduler:
 
     def idle(self, job: ServiceJob) -> None:
         """Start the timer that ends a job without workers."""
-        if not job.seats:
+        if not job.members:
             self._end_after(job.record.idle_s, job, self._idled_too_long)
 
     def _end_after(self, seconds: float, job: ServiceJob, end: Callable[[ServiceJob], None]) -> None:
         self.changes.after(job.timer.start, seconds, self.changes.certainly, end, job)
 
     def _idled_too_long(self, job: ServiceJob) -> None:
-        if not job.seats:
+        if not job.members:
             self.end(job, f"no worker joined within {job.record.idle_s:g} s")
 
     def serve_soon(self, queue: str) -> None:
@@ -249,18 +249,18 @@ class Scheduler:
         job.timer.stop()
         if job.waited_s is None:
             job.waited_s = job.waited_so_far_s
-        for seat in job.present():
-            knows = seat.sent_epoch == record.epoch
-            job.send_epoch_to(seat, self.registry.options.report_s)
+        for member in job.present():
+            knows = member.sent_epoch == record.epoch
+            job.send_epoch_to(member, self.registry.options.report_s)
             if knows:  # An earlier controller may have held the worker.
-                self.moves.notify(job, seat)
+                self.moves.notify(job, member)
         self.rebalance_soon()
 
     # Moves
 
-    def held(self, job: ServiceJob, seat: Seat, held: jobs_pb2.Held) -> None:
+    def held(self, job: ServiceJob, member: Member, held: jobs_pb2.Held) -> None:
         """Process the progress of a worker that is held for a move of its job; the last answer begins the move."""
-        move = self.moves.take(job, seat, held)
+        move = self.moves.take(job, member, held)
         if move is not None:
             self.begin(self._move(job, move))
 
@@ -345,8 +345,8 @@ class Scheduler:
                     wanted = plural(job.record.quorum, "contribution")
                     self.refuse(job, RefusalError(Kind.NOT_NOW, f"{job.reason}, but its quorum is {wanted}"))
             else:
-                for rank in [rank for rank, seat in job.seats.items() if seat.worker.left]:
-                    job.vacate(rank)
+                for rank in [rank for rank, member in job.members.items() if member.worker.left]:
+                    job.remove_member(rank)
             if job.state in (JobState.GATHERING, JobState.QUEUED):  # Resized again before the new epoch.
                 self._gather(job)
         return self.begin(self._clear(job))
@@ -397,11 +397,11 @@ class Scheduler:
             job.on(JobEvent.END, reason)
             job.reason = reason
             self.changes.after(self._ended, job)
-            for seat in job.everyone():
-                self.changes.after(seat.disconnect_timer.stop)
-                seat.send(refusal or ToWorker(ended=jobs_pb2.Ended(reason=reason)))
-                seat.send(None)
-                seat.outbox = None
+            for member in job.current_and_joining():
+                self.changes.after(member.disconnect_timer.stop)
+                member.send(refusal or ToWorker(ended=jobs_pb2.Ended(reason=reason)))
+                member.send(None)
+                member.outbox = None
 
     def _ended(self, job: ServiceJob) -> None:
         """Drop a job that the store has deleted, and begin to free its slots."""
@@ -463,9 +463,9 @@ class Scheduler:
         self.closing = True
         for job in self.registry.jobs.values():
             job.timer.stop()
-            for seat in job.seats.values():
-                seat.disconnect_timer.stop()
-                seat.send(None)
+            for member in job.members.values():
+                member.disconnect_timer.stop()
+                member.send(None)
         for task in (*self._ending.values(), *self._tasks):
             task.cancel()
         self.changes.close()

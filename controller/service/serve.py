@@ -24,7 +24,7 @@ from controller.service.scheduler import Scheduler
 from controller.service.sessions import Sessions
 from controller.service.states import LinkState
 from controller.service.store import Store
-from controller.service.workers import WorkerSeats
+from controller.service.workers import JobMembers
 from host_agent.job_api import DEFAULT_CONTROLLER, jobs_pb2_grpc
 from netsum_common.channel import PLAINTEXT, TlsFiles, check_target
 from netsum_common.loopback import is_loopback
@@ -73,10 +73,10 @@ class ServiceOptions:
 class RunningService:
     """A running service."""
 
-    # registry, scheduler, workers: the jobs, the scheduler of their steps, and the workers' seats.
+    # registry, scheduler, workers: the jobs, the scheduler of their steps, and the members of jobs.
     registry: JobRegistry
     scheduler: Scheduler
-    workers: WorkerSeats
+    workers: JobMembers
     addresses: tuple[str, ...]  # Addresses of the job API.
     http: str  # URL of the window; empty: it is not served.
     links: asyncio.Task[None]  # Ends with an error if the service cannot continue.
@@ -119,7 +119,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         registry = JobRegistry(options.network, store, files, options.registry, options.tls)
         scheduler = Scheduler(registry)
         sessions = Sessions(scheduler, options.election_id)
-        workers = WorkerSeats(scheduler)
+        workers = JobMembers(scheduler)
         restore_jobs(scheduler, workers)
         server = grpc.aio.server(options=_SERVER_OPTIONS)
         jobs_pb2_grpc.add_WorkersServicer_to_server(WorkersService(workers), server)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The states of jobs, seats and switch links, as tables. An event that a table does not list raises `TransitionError`.
+"""The states of jobs, members and switch links, as tables. An event that a table does not list raises `TransitionError`.
 
 The diagrams in docs/controller.md are generated from these tables: ``python -m controller.service.states docs/controller.md``.
 """
@@ -69,30 +69,30 @@ job's switches has deleted the last epoch, or will be reconciled before it is us
 its entries admits running jobs again; a session with a switch that restarted renews them."""
 
 
-class SeatState(Enum):
-    """The state of a worker's seat."""
+class MemberState(Enum):
+    """The state of a member."""
 
     ATTACHED = "attached"  # The worker's stream is open.
     DETACHED = "detached"  # The stream broke; the worker may attach again until its timer expires.
     LEFT = "left"
 
 
-class SeatEvent(Enum):
-    """An event of a seat."""
+class MemberEvent(Enum):
+    """An event of a member."""
 
     ATTACH = "attach"
     DETACH = "detach"
     LEAVE = "leave"
 
 
-SEAT_TRANSITIONS: Final = {
-    (SeatState.ATTACHED, SeatEvent.ATTACH): SeatState.ATTACHED,
-    (SeatState.ATTACHED, SeatEvent.DETACH): SeatState.DETACHED,
-    (SeatState.ATTACHED, SeatEvent.LEAVE): SeatState.LEFT,
-    (SeatState.DETACHED, SeatEvent.ATTACH): SeatState.ATTACHED,
-    (SeatState.DETACHED, SeatEvent.LEAVE): SeatState.LEFT,
+MEMBER_TRANSITIONS: Final = {
+    (MemberState.ATTACHED, MemberEvent.ATTACH): MemberState.ATTACHED,
+    (MemberState.ATTACHED, MemberEvent.DETACH): MemberState.DETACHED,
+    (MemberState.ATTACHED, MemberEvent.LEAVE): MemberState.LEFT,
+    (MemberState.DETACHED, MemberEvent.ATTACH): MemberState.ATTACHED,
+    (MemberState.DETACHED, MemberEvent.LEAVE): MemberState.LEFT,
 }
-"""An ATTACH of an attached seat replaces its stream, if the worker noticed first that the old stream broke."""
+"""An ATTACH of an attached member replaces its stream, if the worker noticed first that the old stream broke."""
 
 
 class LinkState(Enum):
@@ -124,7 +124,7 @@ LINK_TRANSITIONS: Final = {
 
 DIAGRAMS: Final[Mapping[str, tuple[Enum, Mapping[Any, Enum]]]] = {
     "job": (JobState.GATHERING, JOB_TRANSITIONS),
-    "seat": (SeatState.ATTACHED, SEAT_TRANSITIONS),
+    "member": (MemberState.ATTACHED, MEMBER_TRANSITIONS),
     "link": (LinkState.CONNECTING, LINK_TRANSITIONS),
 }
 """First state and table of each diagram."""

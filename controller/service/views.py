@@ -7,11 +7,11 @@ from pathlib import Path
 
 from controller.errors import ControllerError
 from controller.service.events import NO_RANK, Transition
-from controller.service.jobs import Counted, Seat, ServiceJob
+from controller.service.jobs import Counted, Member, ServiceJob
 from controller.service.link import SwitchLink
 from controller.service.network import SwitchSite
 from controller.service.registry import JobRegistry
-from controller.service.states import JobState, LinkState, SeatState
+from controller.service.states import JobState, LinkState, MemberState
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import (
     EventView,
@@ -37,10 +37,10 @@ JOB_STATES = {
     JobState.HELD: jobs_pb2.RUNNING,
     JobState.ENDED: jobs_pb2.ENDED,
 }
-_SEAT_STATES = {
-    SeatState.ATTACHED: jobs_pb2.SEATED,
-    SeatState.DETACHED: jobs_pb2.DETACHED,
-    SeatState.LEFT: jobs_pb2.LEFT,
+_MEMBER_STATES = {
+    MemberState.ATTACHED: jobs_pb2.SEATED,
+    MemberState.DETACHED: jobs_pb2.DETACHED,
+    MemberState.LEFT: jobs_pb2.LEFT,
 }
 _OF_THE_RECORD = (
     *("name", "switch", "world_size", "job_id", "epoch", "slot_base", "slot_count", "lanes", "created"),
@@ -66,7 +66,7 @@ def job_view(job: ServiceJob, counted: Counted) -> JobView:
         state=JOB_STATES[job.state],
         reason=job.reason,
         workers=[
-            _worker_view(rank, job.seats.get(rank), counted.admitted.get(rank))
+            _worker_view(rank, job.members.get(rank), counted.admitted.get(rank))
             for rank in range(record.world_size)
         ],
         counters=counted.packets,
@@ -152,19 +152,19 @@ async def switch_view(registry: JobRegistry, link: SwitchLink) -> SwitchView:
     return view
 
 
-def _worker_view(rank: int, seat: Seat | None, admitted: int | None) -> WorkerView:
-    if seat is None:
+def _worker_view(rank: int, member: Member | None, admitted: int | None) -> WorkerView:
+    if member is None:
         return WorkerView(rank=rank, state=jobs_pb2.ABSENT)
-    worker = seat.worker
+    worker = member.worker
     return WorkerView(
         rank=rank,
-        state=_SEAT_STATES[seat.state],
+        state=_MEMBER_STATES[member.state],
         host=worker.host,
         ip=worker.ip,
         udp_port=worker.udp_port,
         switch_port=worker.port,
-        seen_s=time.monotonic() - seat.reported if seat.report is not None else 0.0,
-        report=seat.report,
+        seen_s=time.monotonic() - member.reported if member.report is not None else 0.0,
+        report=member.report,
         admitted=admitted,
     )
 

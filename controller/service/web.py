@@ -26,7 +26,7 @@ from controller.service.page import SCRIPTS, TYPES, read_part
 from controller.service.registry import JobRegistry
 from controller.service.requests import same_secret
 from controller.service.snapshots import Snapshots
-from controller.service.workers import WorkerSeats
+from controller.service.workers import JobMembers
 from netsum_common.channel import TlsFiles
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class HttpServer:
         self._thread: threading.Thread | None = None
         self.viewers: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
-    def start(self, registry: JobRegistry, workers: WorkerSeats) -> None:
+    def start(self, registry: JobRegistry, workers: JobMembers) -> None:
         """Answer in a thread of its own, so that the running event loop does not wait for handshakes or other HTTP work."""
         self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
         served = self._serve(registry, workers, asyncio.get_running_loop())
@@ -105,7 +105,7 @@ class HttpServer:
             runner.run(served)
 
     async def _serve(
-        self, registry: JobRegistry, workers: WorkerSeats, controller: asyncio.AbstractEventLoop
+        self, registry: JobRegistry, workers: JobMembers, controller: asyncio.AbstractEventLoop
     ) -> None:
         logging.getLogger("tornado.general").setLevel(logging.ERROR)  # Any client can cause warnings.
         self.snapshots = snapshots = Snapshots(registry, controller)

@@ -6,7 +6,7 @@ All here runs in the event loop's thread.
 import secrets
 
 from controller.errors import StoreError
-from controller.service.jobs import Kind, Outbox, RefusalError, Seat, ServiceJob
+from controller.service.jobs import Kind, Member, Outbox, RefusalError, ServiceJob
 from controller.service.network import HostSite
 from controller.service.records import WorkerRecord
 from controller.service.requests import (
@@ -20,14 +20,14 @@ from controller.service.requests import (
     same_secret,
 )
 from controller.service.scheduler import Scheduler
-from controller.service.states import JobState, SeatEvent
+from controller.service.states import JobState, MemberEvent
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToWorker
 from host_agent.wire.constants import UDP_PORT
 
 
-class WorkerSeats:
-    """The seats of all jobs."""
+class JobMembers:
+    """The members of all jobs."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.streams = 0  # Number of connected workers.
@@ -38,10 +38,10 @@ class WorkerSeats:
     @property
     def left(self) -> int:
         """Number of workers that have left, over all jobs, since the controller was started."""
-        return self._registry.events.counts["seat", SeatEvent.LEAVE.value]
+        return self._registry.events.counts["member", MemberEvent.LEAVE.value]
 
-    async def join(self, request: jobs_pb2.JoinRequest, outbox: Outbox) -> tuple[ServiceJob, Seat]:
-        """Give a worker a seat; the worker sends its UDP port next.
+    async def join(self, request: jobs_pb2.JoinRequest, outbox: Outbox) -> tuple[ServiceJob, Member]:
+        """Make a worker a member of its job; the worker sends its UDP port next.
 
         Raises RefusalError with the reason.
         """
@@ -54,33 +54,33 @@ class WorkerSeats:
         )
         job = self._registry.jobs.get(request.job) or self._gather(request, host)
         try:
-            seat = self._seat(job, request, host, outbox)
+            member = self._member(job, request, host, outbox)
         except RefusalError as refusal:
             disagrees = isinstance(refusal, DisagreementError) and not request.joins
-            if disagrees or (not job.seats and not job.record.operated):
+            if disagrees or (not job.members and not job.record.operated):
                 self._scheduler.refuse(job, refusal)
             raise
         if request.joins:
-            job.newcomers.append(seat)
+            job.newcomers.append(member)
         else:
-            job.sit(seat)
-        self._changes.begin(seat.subject, "join", seat.state, f"from host {host.name}")
+            job.add_member(member)
+        self._changes.begin(member.subject, "join", member.state, f"from host {host.name}")
         if not job.queue_place and not job.record.running:
             job.timer.stop()  # The job is not idle any more.
-        seat.send(
+        member.send(
             ToWorker(
                 place=jobs_pb2.Place(
                     host=host.name,
                     ip=host.ip,
                     switch=job.record.switch or host.switch or "none",
-                    lease=seat.worker.lease,
+                    lease=member.worker.lease,
                     grace_s=self._registry.options.grace_s,
                 )
             )
         )
-        return job, seat
+        return job, member
 
-    def receive(self, job: ServiceJob, seat: Seat, udp_port: int) -> None:
+    def receive(self, job: ServiceJob, member: Member, udp_port: int) -> None:
         """Store the UDP port of a worker; the last one starts the job.
 
         Raises RefusalError if the port is invalid, or the job is already running. Raises StoreError if the port cannot be saved.
@@ -88,98 +88,98 @@ class WorkerSeats:
         if job.state is JobState.ENDED:
             return
         check_udp_port(udp_port)
-        if seat in job.newcomers:
-            seat.worker.udp_port = udp_port
-            seat.send(ToWorker(gathering=jobs_pb2.Gathering(queued="it waits for the job to be resized")))
+        if member in job.newcomers:
+            member.worker.udp_port = udp_port
+            member.send(ToWorker(gathering=jobs_pb2.Gathering(queued="it waits for the job to be resized")))
             job.send_newcomers()
             return
         if job.record.running:
             raise RefusalError(Kind.WRONG, "a worker sends its receiver once, before its job runs")
         with self._changes.of(job):
-            seat.worker.udp_port = udp_port
+            member.worker.udp_port = udp_port
             if not job.missing and job.state is not JobState.CLEARING:
                 self._scheduler.enqueue(job)
             job.send_gathering()
 
-    def attach(self, asked: jobs_pb2.Reattachment, outbox: Outbox) -> tuple[ServiceJob, Seat]:
-        """Reattach a worker whose stream broke to its seat; `RefusalError` if the worker has left or shows the wrong lease."""
+    def attach(self, asked: jobs_pb2.Reattachment, outbox: Outbox) -> tuple[ServiceJob, Member]:
+        """Reattach a member whose stream broke; `RefusalError` if the worker has left or shows the wrong lease."""
         job = self._registry.jobs.get(asked.job)
         # A job that was resized has given its workers other ranks.
         held = (
-            (seat for seat in job.seats.values() if same_secret(seat.worker.lease, asked.lease))
+            (member for member in job.members.values() if same_secret(member.worker.lease, asked.lease))
             if job
             else iter(())
         )
-        seat = next(held, job.seats.get(asked.rank) if job else None)
-        if job is None or seat is None:
+        member = next(held, job.members.get(asked.rank) if job else None)
+        if job is None or member is None:
             raise RefusalError(Kind.UNKNOWN, f"job {asked.job} has ended, or worker {asked.rank} has left it")
-        if not same_secret(seat.worker.lease, asked.lease):
+        if not same_secret(member.worker.lease, asked.lease):
             raise RefusalError(Kind.FORBIDDEN, f"wrong lease of worker {asked.rank} of job {asked.job}")
-        if seat.worker.left:
+        if member.worker.left:
             raise RefusalError(
                 Kind.UNKNOWN,
-                f"worker {asked.rank} of job {asked.job} reattached too late: {seat.worker.left}",
+                f"worker {asked.rank} of job {asked.job} reattached too late: {member.worker.left}",
             )
-        seat.attach(outbox)
-        seat.sent_epoch = asked.epoch
-        seat.send(ToWorker(attached=jobs_pb2.Attached()))
-        for gone in (each for each in job.seats.values() if each.worker.left):
-            seat.send(_left_message(gone))
+        member.attach(outbox)
+        member.sent_epoch = asked.epoch
+        member.send(ToWorker(attached=jobs_pb2.Attached()))
+        for gone in (each for each in job.members.values() if each.worker.left):
+            member.send(_left_message(gone))
         if not job.record.running:
             job.send_gathering()
         elif job.state in (JobState.RUNNING, JobState.HELD):
-            job.send_epoch_to(seat, self._registry.options.report_s)
+            job.send_epoch_to(member, self._registry.options.report_s)
             job.send_newcomers()
-            self._scheduler.moves.notify(job, seat)
+            self._scheduler.moves.notify(job, member)
             self._scheduler.rebalance_soon()
-        return job, seat
+        return job, member
 
-    def detach(self, job: ServiceJob, seat: Seat, outbox: Outbox) -> None:
+    def detach(self, job: ServiceJob, member: Member, outbox: Outbox) -> None:
         """Note that a worker's stream broke; it may reattach within the grace period."""
-        if seat.outbox is not outbox or self._scheduler.closing:
+        if member.outbox is not outbox or self._scheduler.closing:
             return
-        if seat in job.newcomers:
-            self._left(job, seat, "its connection was lost")
+        if member in job.newcomers:
+            self._left(job, member, "its connection was lost")
             return
-        seat.detach()
-        self.start_disconnect_timer(job, seat, self._registry.options.grace_s)
+        member.detach()
+        self.start_disconnect_timer(job, member, self._registry.options.grace_s)
 
-    def leave(self, job: ServiceJob, seat: Seat, outbox: Outbox) -> None:
+    def leave(self, job: ServiceJob, member: Member, outbox: Outbox) -> None:
         """Note that a worker leaves on its own."""
-        if seat.outbox is outbox:
-            self._changes.certainly(self._left, job, seat, "it left")
+        if member.outbox is outbox:
+            self._changes.certainly(self._left, job, member, "it left")
 
-    def no_leaf(self, seat: Seat, answer: jobs_pb2.NoLeaf) -> None:
+    def no_leaf(self, member: Member, answer: jobs_pb2.NoLeaf) -> None:
         """Let jobs go on without the switch that ranks on a worker's machine were to share."""
-        if answer.name == seat.worker.leaf:
+        if answer.name == member.worker.leaf:
             self._scheduler.leaves.fail(
-                answer.name, f"{answer.reason} (worker {seat.rank} of job {seat.job})"
+                answer.name, f"{answer.reason} (worker {member.rank} of job {member.job})"
             )
 
-    def held(self, job: ServiceJob, seat: Seat, held: jobs_pb2.Held) -> None:
+    def held(self, job: ServiceJob, member: Member, held: jobs_pb2.Held) -> None:
         """Process the progress of a worker that is held for a move of its job."""
-        self._scheduler.held(job, seat, held)
+        self._scheduler.held(job, member, held)
 
-    def again(self, job: ServiceJob, seat: Seat, asked: jobs_pb2.Again) -> None:
+    def again(self, job: ServiceJob, member: Member, asked: jobs_pb2.Again) -> None:
         """Restart a job when a worker's communicator is broken, or when all workers present have asked for a new epoch."""
         if not job.record.running or asked.epoch != job.record.epoch:
             return  # The job already has another epoch, or is about to have one.
         try:
             if asked.resize:
-                seat.asked_resize = asked.epoch
+                member.asked_resize = asked.epoch
                 self._resize(job)
                 return
-            seat.asked_again = asked.epoch
+            member.asked_again = asked.epoch
             if asked.broken:
-                self._scheduler.restart(job, f"worker {seat.rank} asked for a new epoch after a failure")
+                self._scheduler.restart(job, f"worker {member.rank} asked for a new epoch after a failure")
             elif all(each.asked_again == asked.epoch for each in job.present()):
                 self._scheduler.restart(job, "all workers asked for a new epoch")
         except StoreError as fault:  # Workers ask again, about once a second, until they have an epoch.
-            seat.send(ToWorker(gathering=jobs_pb2.Gathering(queued=str(fault))))
+            member.send(ToWorker(gathering=jobs_pb2.Gathering(queued=str(fault))))
 
     def _resize(self, job: ServiceJob) -> None:
         """Resize a running job, or tell the workers that have asked which others have not."""
-        if not any(seat.asked_resize == job.record.epoch for seat in job.present()):
+        if not any(member.asked_resize == job.record.epoch for member in job.present()):
             return
         missing = job.not_asked_to_resize
         if not missing:
@@ -188,9 +188,9 @@ class WorkerSeats:
         waits = jobs_pb2.Gathering(
             missing=missing, queued=f"workers {missing} have not asked to resize it, and have not left"
         )
-        for seat in job.present():
-            if seat.rank not in missing:
-                seat.send(ToWorker(gathering=waits))
+        for member in job.present():
+            if member.rank not in missing:
+                member.send(ToWorker(gathering=waits))
 
     def _gather(self, request: jobs_pb2.JoinRequest, host: HostSite) -> ServiceJob:
         """Create a job from its first worker's request."""
@@ -205,11 +205,13 @@ class WorkerSeats:
         self._changes.begin(job.subject, "create", job.state, f"worker {request.rank} joined")
         return job
 
-    def _seat(self, job: ServiceJob, request: jobs_pb2.JoinRequest, host: HostSite, outbox: Outbox) -> Seat:
+    def _member(
+        self, job: ServiceJob, request: jobs_pb2.JoinRequest, host: HostSite, outbox: Outbox
+    ) -> Member:
         check_join(job, request)
         if request.joins:
             most = self._registry.trees.most_workers(job.record.spread)
-            check_world(sum(1 for _ in job.everyone()) + 1, most)
+            check_world(sum(1 for _ in job.current_and_joining()) + 1, most)
         check_quorum_switch(job.record, request.rank, host)
         lease, leaf = secrets.token_hex(16), ""
         if request.machine and not self._registry.network.any_place:
@@ -224,7 +226,7 @@ class WorkerSeats:
             worker = WorkerRecord(
                 request.rank, host.name, host.ip, host.mac, 0, 0, host.ip, UDP_PORT, lease, leaf=leaf
             )
-            return Seat(worker, job.name, self._changes, outbox)
+            return Member(worker, job.name, self._changes, outbox)
         switch = host.switch if job.record.spread else job.record.switch
         if job.record.aggregator:
             switch = job.record.home or host.switch
@@ -238,51 +240,51 @@ class WorkerSeats:
         worker = WorkerRecord(
             request.rank, host.name, host.ip, host.mac, port, 0, ip, udp_port, lease, leaf=leaf
         )
-        return Seat(worker, job.name, self._changes, outbox)
+        return Member(worker, job.name, self._changes, outbox)
 
-    def start_disconnect_timer(self, job: ServiceJob, seat: Seat, seconds: float) -> None:
+    def start_disconnect_timer(self, job: ServiceJob, member: Member, seconds: float) -> None:
         """Start the timer that makes a worker leave unless it reattaches in time."""
         reason = f"its connection was lost for {seconds:g} s"
-        seat.disconnect_timer.start(seconds, self._changes.certainly, self._lost, job, seat, reason)
+        member.disconnect_timer.start(seconds, self._changes.certainly, self._lost, job, member, reason)
 
-    def _lost(self, job: ServiceJob, seat: Seat, reason: str) -> None:
+    def _lost(self, job: ServiceJob, member: Member, reason: str) -> None:
         """Note that a worker which has not reattached has left."""
-        if seat.outbox is None:
-            self._left(job, seat, reason)
+        if member.outbox is None:
+            self._left(job, member, reason)
 
-    def _left(self, job: ServiceJob, seat: Seat, reason: str) -> None:
-        if seat in job.newcomers:
-            job.newcomers.remove(seat)
-            seat.leave(reason)
+    def _left(self, job: ServiceJob, member: Member, reason: str) -> None:
+        if member in job.newcomers:
+            job.newcomers.remove(member)
+            member.leave(reason)
             job.send_newcomers()
             return
-        if job.state is JobState.ENDED or job.seats.get(seat.rank) is not seat or seat.worker.left:
+        if job.state is JobState.ENDED or job.members.get(member.rank) is not member or member.worker.left:
             return
         with self._changes.of(job):
-            seat.leave(reason)
+            member.leave(reason)
             if job.record.running:
                 if not any(job.present()):
                     self._scheduler.end(job, "all its workers have left")
                     return
-                self._changes.after(self._scheduler.moves.give_up, job, f"worker {seat.rank} left")
-                job.send(_left_message(seat))
+                self._changes.after(self._scheduler.moves.give_up, job, f"worker {member.rank} left")
+                job.send(_left_message(member))
                 self._resize(job)
             elif job.resizing and any(job.present()):  # The others do not have their new epoch yet.
                 self._scheduler.restart(job, job.reason, resized=True)
             else:
-                self._left_gathering(job, seat)
+                self._left_gathering(job, member)
 
-    def _left_gathering(self, job: ServiceJob, seat: Seat) -> None:
+    def _left_gathering(self, job: ServiceJob, member: Member) -> None:
         """Free the rank of a worker that has left a job which does not run."""
-        job.send(_left_message(seat))
-        job.vacate(seat.rank)
+        job.send(_left_message(member))
+        job.remove_member(member.rank)
         if job.state is not JobState.CLEARING:
             if job.record.job_id and job.record.spread:
                 self._scheduler.release(job)
             elif job.record.job_id:
                 job.leave_queue()
         if not job.record.operated:
-            refusal = RefusalError(Kind.NOT_NOW, f"worker {seat.rank} left before all workers had joined")
+            refusal = RefusalError(Kind.NOT_NOW, f"worker {member.rank} left before all workers had joined")
             self._scheduler.refuse(job, refusal)
             return
         job.send_gathering()
@@ -290,5 +292,5 @@ class WorkerSeats:
             self._scheduler.idle(job)
 
 
-def _left_message(seat: Seat) -> ToWorker:
-    return ToWorker(left=jobs_pb2.Left(rank=seat.rank, reason=seat.worker.left))
+def _left_message(member: Member) -> ToWorker:
+    return ToWorker(left=jobs_pb2.Left(rank=member.rank, reason=member.worker.left))

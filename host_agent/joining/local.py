@@ -11,7 +11,7 @@ from typing import IO, Final
 
 from host_agent.compilation_news import news
 from host_agent.joining.errors import JoinError
-from host_agent.joining.seat import open_seats
+from host_agent.joining.membership import open_memberships
 from netsum_common.programs import command_of
 
 SERVICE_START_TIMEOUT_S: Final = 1600.0
@@ -27,7 +27,7 @@ SERVICE_NEEDS: Final = {
 
 def service_in_use() -> str | None:
     """Return the address of a controller that this process is connected to; a local one stays up while that lasts."""
-    return next((seat.controller for seat in list(open_seats)), None)
+    return next((membership.controller for membership in list(open_memberships)), None)
 
 
 def start_service(places: int) -> str:

@@ -1,340 +1,409 @@
-"""A worker's membership in a job as the controller's messages describe it, and waiting for changes.
+"""A worker's membership in a job, until it leaves."""
 
-Messages come in one thread, questions from others; a condition guards the state.
-"""
-
+import atexit
+import contextlib
+import os
 import socket
 import threading
-import time
+import weakref
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any
 
-from host_agent.forks import INHERITED
-from host_agent.job_api import jobs_pb2
+from host_agent.boundary import Position
+from host_agent.claims import is_used
+from host_agent.communicator import Communicator
+from host_agent.errors import MisuseError, PeerError
+from host_agent.forks import INHERITED, OfOneProcess
+from host_agent.job_api import CONTROLLER_VARIABLE, jobs_pb2
 from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
 from host_agent.job_api.tickets import admission_of
-from host_agent.joining.errors import AbsentWorkersError, JoinError, NoSlotsError
-from host_agent.joining.states import MEMBERSHIP_TRANSITIONS, MembershipEvent, MembershipState
+from host_agent.joining.errors import JoinError
+from host_agent.joining.leaf import LeafKeeper
+from host_agent.joining.membership_status import MembershipStatus, Watcher
+from host_agent.joining.report import report_of
+from host_agent.joining.stream import JoinStream
+from host_agent.lifecycle import Lifecycle, State
 from host_agent.wire import Admission
-from netsum_common.states import next_state
-
-_JOINED: Final = (MembershipState.ADMITTED, MembershipState.RESTARTING, MembershipState.ENDED)
-"""The states of a worker that has been admitted."""
-
-_UNKNOWN: Final = "NOT_FOUND"  # The status for an unknown job or worker.
-_FULL: Final = "RESOURCE_EXHAUSTED"  # The status for a switch without free slots.
+from netsum_common.channel import ChannelError, TlsFiles, connection_fault, what_to_do
+from netsum_common.closing import Closing
 
 
-class Watcher(NamedTuple):
-    """The callbacks of one watcher of a job; see `Seat.watch`."""
+class Membership(Closing, OfOneProcess):
+    """The membership of this process in a job; a context manager that leaves the job at its end. Made by `join`.
 
-    on_left: Callable[[int, str], None]
-    on_ended: Callable[[str], None]
-    on_restarted: Callable[[Admission, str], None]
-    on_unreachable: Callable[[str], None]
+    A child that this process forks has no part in it.
 
-
-class Membership:
-    """A worker's part in a job, as the controller reports it.
-
-    `starts`: whether to ask for slots as soon as there is a place; else `start` does.
+    Attributes
+    ----------
+    controller : str
+        Of which controller.
     """
 
-    admission: Admission  # The present one; there is none before `joined` has returned.
+    def __init__(
+        self,
+        controller: str,
+        request: jobs_pb2.JoinRequest,
+        tls: TlsFiles,
+        timeout_s: float,
+        start: bool = True,
+    ) -> None:
+        if _inherited:
+            raise JoinError(INHERITED)  # Else gRPC may end the process without a word.
+        self.controller = controller
+        self._tls = tls
+        self._status = MembershipStatus(request, starts=start)
+        self._communicator: Callable[[], Communicator | None] = lambda: None
+        self._lifecycle: Lifecycle | None = None
+        self._closed = threading.Event()
+        self._making = threading.RLock()  # held while a communicator gets its epoch
+        self._held: jobs_pb2.Hold | None = None
+        self._leaf = LeafKeeper(controller, tls, self._no_leaf)
+        self._reporter = threading.Thread(target=self._report, name="netsum-report", daemon=True)
+        try:
+            self._stream = JoinStream(
+                controller,
+                tls,
+                self._status.opening,
+                self._on_message,
+                self._on_refusal,
+                self._on_unreachable,
+            )
+        except ChannelError as error:
+            raise JoinError(f"{CONTROLLER_VARIABLE}: {error}") from error
+        open_memberships.add(self)
+        super().__init__()
+        self._stream.start()
+        try:
+            if start:
+                self.start(timeout_s)
+            else:
+                self._status.placed(controller, timeout_s)
+        except BaseException:
+            self.close()
+            raise
 
-    def __init__(self, request: jobs_pb2.JoinRequest, starts: bool = True) -> None:
-        self.host = ""  # The host the controller takes this machine for.
-        self.bind = ("", 0)  # The address on which this worker receives.
-        self.newcomers = 0  # How many workers wait to be added when the job is resized.
-        self.report_s = 1.0  # How often the controller wants a report.
-        self._request = request
-        self._changed = threading.Condition()  # guards all below
-        self._starts = starts
-        self._state = MembershipState.JOINING
-        self._lease = ""
-        # Bound from the first place on, as forked children may hold the port of a socket that was closed in between.
-        self._port: socket.socket | None = None
-        self._waiting_for = ""
-        self._missing: list[int] = []
-        self._failure: JoinError | None = None
-        self._ended = ""
-        self._left: dict[int, str] = {}
-        self._restarts = 0
-        self._watchers: list[Watcher] = []
+    def start(self, timeout_s: float) -> None:
+        """Wait until the job has started, for which all its workers must call this once.
 
-    # For the worker
+        Raises
+        ------
+        JoinError
+            As for `join`.
+        """
+        message = self._status.start()
+        if message is not None:
+            self._stream.send(message)
+        self._status.joined(self.controller, timeout_s)
+        if self._reporter.ident is None:
+            self._reporter.start()
+
+    @property
+    def admission(self) -> Admission:
+        """The admission for a communicator; a new one after a restart of the job."""
+        return self._status.admission
+
+    @property
+    def bind(self) -> tuple[str, int]:
+        """The address and UDP port that packets of this worker must come from; see `port`."""
+        return self._status.bind
+
+    def port(self) -> socket.socket:
+        """Return a UDP socket bound to `bind`, for the caller to close.
+
+        Raises
+        ------
+        JoinError
+            The membership was given up.
+        """
+        return self._status.port()
 
     @property
     def job(self) -> str:
         """The name of the job."""
-        return self._request.job
+        return self._status.job
 
-    def watch(self, watcher: Watcher) -> None:
-        """Report past events to a watcher, and all later ones."""
-        with self._changed:
-            self._watchers.append(watcher)
-            left, ended = dict(self._left), self._ended
-        for rank, reason in left.items():
-            watcher.on_left(rank, reason)
-        if ended:
-            watcher.on_ended(ended)
+    @property
+    def host(self) -> str:
+        """The host that the controller identified this machine as."""
+        return self._status.host
 
     @property
     def left(self) -> dict[int, str]:
         """The ranks of the workers that have left, and why."""
-        with self._changed:
-            return dict(self._left)
+        return self._status.left
 
     @property
     def trouble(self) -> str:
         """Why the current admission is invalid; empty while it is valid."""
-        with self._changed:
-            if self._ended:
-                return f"the job ended: {self._ended}"
-            if self._state is MembershipState.RESTARTING:
-                return f"the job is being restarted: {self._waiting_for}"
-            if self._left:
-                return "; ".join(f"worker {rank} left: {reason}" for rank, reason in self._left.items())
-            return ""
+        return self._status.trouble
 
-    def placed(self, controller: str, timeout_s: float) -> None:
-        """Wait until the worker has a seat in the job; `JoinError` if it is refused, or the controller did not answer in time."""
-        self._await(lambda: self._lease != "", controller, timeout_s, "joining")
+    def communicator(self, timeout_s: float = 30.0) -> Communicator:
+        """Return a communicator for the current admission, and report its counts to the controller.
 
-    def start(self) -> FromWorker | None:
-        """Request slots from now on; return the message to send if the worker already has its seat."""
-        with self._changed:
-            waited = not self._starts and self._port is not None
-            self._starts = True
-            return self._receiver() if waited else None
+        Parameters
+        ----------
+        timeout_s : float
+            A collective fails if none of its chunks completes for that long.
 
-    def port(self) -> socket.socket:
-        """Return a socket bound to `bind`, for the caller to close; `JoinError` if this worker has no seat."""
-        with self._changed:
-            if self._port is None:
-                raise self._failure or JoinError(f"there is no seat in job {self._request.job} yet")
-            return self._port.dup()
+        Raises
+        ------
+        UsedAdmissionError
+            If the present admission has served one: `start_again` first.
+        MisuseError
+            The membership's last communicator is not closed.
+        JoinError
+            The membership was given up.
+        """
+        with self._making:  # A move of the job waits until the communicator is there to take part.
+            before = self._communicator()
+            if (
+                before is not None
+                and before.lifecycle.state is not State.CLOSED
+                and not is_used(self.admission)
+            ):
+                raise MisuseError(f"close the communicator of job {self.job} before making the next")
+            port = self.port()
+            try:
+                made = Communicator(self.admission, bind=port, timeout_s=timeout_s)
+            except BaseException:
+                port.close()
+                raise
+            self.report_on(made)
+            made.control.on_boundary(self._on_boundary)
+            if self._held is not None:
+                self._hold(self._held)
+            return made
 
-    def joined(self, controller: str, timeout_s: float) -> None:
-        """Wait until the worker is admitted; `JoinError` if it is refused, or was not admitted in time."""
-        self._await(lambda: self._state in _JOINED, controller, timeout_s, "joining")
+    def report_on(self, communicator: Communicator) -> None:
+        """Report a communicator's counts to the controller about once a second, for operators."""
+        self._communicator = weakref.ref(communicator)
+        self._lifecycle = communicator.lifecycle
 
-    def restarted(self, controller: str, timeout_s: float) -> Admission:
+    def start_again(self, timeout_s: float = 60.0) -> Admission:
+        """Return an admission that no communicator has used, in a new epoch of the job if necessary.
+
+        All workers close their communicator, call this and make a new one. Where this worker's communicator has failed,
+        the job gets its new epoch at once: the others' collectives fail, and they are notified (`watch`). Else it gets it when
+        all have called.
+
+        Parameters
+        ----------
+        timeout_s : float
+            How long to wait for the others.
+
+        Raises
+        ------
+        JoinError
+            The job ended, or got no new epoch in time.
+        """
+        used = self.admission
+        if not is_used(used):
+            return used
+        broken = self._lifecycle is not None and self._lifecycle.cause is not None
+        asking = FromWorker(again=jobs_pb2.Again(epoch=used.epoch, broken=broken))
+        return self._epoch_after(asking, timeout_s, "starting again in")
+
+    @property
+    def newcomers(self) -> int:
+        """How many workers wait to be added to the job; `resize` adds them."""
+        return self._status.newcomers
+
+    def resize(self, timeout_s: float = 60.0) -> Admission:
+        """Return the admission of an epoch without the workers that have left and with those that wait to be added.
+
+        All workers that are there close their communicator, call this and make a new one. They keep the order of their ranks;
+        newcomers follow.
+
+        Parameters
+        ----------
+        timeout_s : float
+            How long to wait for the others.
+
+        Raises
+        ------
+        AbsentWorkersError
+            (a JoinError) Some workers are there and have not called it in time.
+        JoinError
+            The job ended, or got no new epoch in time.
+        """
+        used = self.admission
+        asking = FromWorker(again=jobs_pb2.Again(epoch=used.epoch, resize=True))
+        return self._epoch_after(asking, timeout_s, "resizing")
+
+    def _epoch_after(self, asking: FromWorker, timeout_s: float, what: str) -> Admission:
+        """Request another epoch than the one in the message until the job has it; return its admission."""
+        # Sent repeatedly, as a stream may break and another begin meanwhile.
+        return self._status.epoch_after(
+            asking.again.epoch, self.controller, timeout_s, lambda: self._stream.send(asking), what
+        )
+
+    def watch(
+        self,
+        on_left: Callable[[int, str], None],
+        on_ended: Callable[[str], None],
+        on_restarted: Callable[[Admission, str], None] | None = None,
+        on_unreachable: Callable[[str], None] | None = None,
+    ) -> None:
+        """Call back on events of the job: at once for past events, later from a thread of the membership.
+
+        Parameters
+        ----------
+        on_left : callable
+            Takes the rank of a worker that left, and why.
+        on_ended : callable
+            Takes why the job, or this worker's part in it, has ended.
+        on_restarted : callable, optional
+            Takes the new admission, and why the job was restarted: collectives under way fail.
+        on_unreachable : callable, optional
+            Takes why the controller cannot be reached; called with each attempt, about once a second. That alone does
+            not disturb a running job.
+        """
+        self._status.watch(
+            Watcher(
+                on_left,
+                on_ended,
+                on_restarted or (lambda admission, reason: None),
+                on_unreachable or (lambda reason: None),
+            )
+        )
+
+    def restarted(self, timeout_s: float) -> Admission:
         """Wait for a restart of the job that has not been returned yet, and return the new admission.
 
-        Raises JoinError: the job ended, or was not restarted in time.
+        Raises
+        ------
+        JoinError
+            The job ended, or was not restarted in time.
         """
-        self._await(lambda: self._restarts > 0, controller, timeout_s, "waiting for a restart of")
-        with self._changed:
-            self._restarts = 0
-            return self.admission
-
-    def epoch_after(
-        self,
-        epoch: int,
-        controller: str,
-        timeout_s: float,
-        ask: Callable[[], None],
-        what: str = "starting again in",
-    ) -> Admission:
-        """Request a new epoch until the job has one other than `epoch`, and return its admission.
-
-        Raises JoinError: the job ended, or got no other epoch in time.
-        """
-        self._await(lambda: self.admission.epoch != epoch, controller, timeout_s, what, ask)
-        with self._changed:
-            self._restarts = 0
-            return self.admission
+        return self._status.restarted(self.controller, timeout_s)
 
     def close(self) -> None:
-        """Stop reporting to watchers."""
-        with self._changed:
-            self._on(MembershipEvent.CLOSE)
-            self._failure = self._failure or JoinError(f"the seat in job {self._request.job} was given up")
-            self._changed.notify_all()
-        self._release()
+        """Leave the job; may be called again."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        open_memberships.discard(self)
+        self._status.close()
+        self._stream.close()
+        self._leaf.close()
 
     def forget(self) -> None:
-        """Give the seat up in a forked child, for which it is not."""
-        self._changed, self._failure = threading.Condition(), JoinError(INHERITED)
-        self.close()
+        """Drop the connections in a forked child: they are the parent's, and must end with it."""
+        self._making, self._closed = threading.RLock(), threading.Event()
+        self._closed.set()
+        self._status.forget()
+        self._stream.forget()
+        self._leaf.forget()
+        open_memberships.discard(self)
+        _inherited.append(self)
 
-    # For the stream
+    # Callbacks of the stream, run in its thread
 
-    def opening(self) -> FromWorker:
-        """Return the first message of a stream."""
-        with self._changed:
-            if not self._lease:
-                return FromWorker(join=self._request)
-            joined = self._state in _JOINED
-            epoch = self.admission.epoch if joined else 0
-            rank = self.admission.rank if joined else self._request.rank
-            return FromWorker(
-                attach=jobs_pb2.Reattachment(job=self._request.job, rank=rank, lease=self._lease, epoch=epoch)
-            )
-
-    def take(self, message: ToWorker) -> FromWorker | None:
-        """Process a message of the controller; return the reply, if there is one."""
-        answer = None
+    def _on_message(self, message: ToWorker) -> None:
         match message.WhichOneof("message"):
-            case "place":
-                answer = self._take_place(message.place)
-            case "gathering":
-                self._wait_for(message.gathering)
-            case "admitted":
-                self.report_s = message.admitted.report_s
-                self._admit(message.admitted.admission, "")
-            case "restarted":
-                self._admit(message.restarted.admission, message.restarted.reason)
-            case "left":
-                self._note_left(message.left.rank, message.left.reason)
+            case "hold":
+                with self._making:
+                    self._hold(message.hold)
+            case "release":
+                with self._making:
+                    self._release(message.release.epoch)
             case "moved":
-                self._admit(message.moved.admission, message.moved.reason)
-            case "ended":
-                self._end(message.ended.reason)
-            case "newcomers":
-                self.newcomers = message.newcomers.count
-        with self._changed:
-            self._changed.notify_all()
-        return answer
+                with self._making:
+                    self._move(message)
+            case "restarted":
+                with self._making:
+                    communicator = self._communicator()
+                    if communicator is not None and communicator.admission == self.admission:
+                        communicator.control.note_restart(message.restarted.reason)
+                    self._release(self.admission.epoch)
+                self._status.take(message)
+            case "leaf":
+                self._leaf.keep(message.leaf.name, message.leaf.ip)
+            case _:
+                answer = self._status.take(message)
+                if answer is not None:
+                    self._stream.send(answer)
 
-    def moved(self, ticket: jobs_pb2.AdmissionTicket) -> None:
-        """Take the admission of another epoch that this worker's communicator goes on in."""
-        with self._changed:
-            self.admission = admission_of(ticket)
+    def _no_leaf(self, name: str, reason: str) -> None:
+        self._stream.send(FromWorker(no_leaf=jobs_pb2.NoLeaf(name=name, reason=reason)))
 
-    def refused(self, status: str, sentence: str) -> bool:
-        """Process a status with which the controller ended the stream; return whether to join anew."""
-        with self._changed:
-            if status == _UNKNOWN and self._state is MembershipState.SEATED:
-                self._on(MembershipEvent.FORGET)
-                self._lease = ""
-                return True
-            if self._state not in (*_JOINED, MembershipState.CLOSED):
-                self._fail(NoSlotsError(sentence) if status == _FULL else JoinError(sentence))
-                return False
-        self._end(sentence)
-        return False
+    def _hold(self, hold: jobs_pb2.Hold) -> None:
+        """Stop the communicator at the limit of a hold, and report how far it has come."""
+        used = self.admission
+        if hold.epoch != used.epoch:
+            return
+        communicator = self._communicator()
+        if communicator is None or communicator.admission != used:
+            self._held = hold  # For a communicator that is made before the move.
+            fixed = "it uses its admission without its membership" if is_used(used) else ""
+            self._stream.send(FromWorker(held=jobs_pb2.Held(epoch=used.epoch, fixed=fixed)))
+            return
+        failure = communicator.lifecycle.cause
+        closed = communicator.lifecycle.state is State.CLOSED
+        until = hold.until if hold.HasField("until") else None
+        position = communicator.control.hold(until, tuple(hold.missing))
+        fixed = "its communicator has failed" if failure else "it has closed" if closed else ""
+        self._send_position(used.epoch, position, fixed)
 
-    def unreachable(self, sentence: str) -> bool:
-        """Process the reason of a broken connection; return whether to reconnect."""
-        with self._changed:
-            if self._state is MembershipState.JOINING:
-                self._fail(JoinError(sentence))
-            if self._state in (MembershipState.FAILED, MembershipState.ENDED):
-                return False
-        for watcher in self._watching():
-            watcher.on_unreachable(sentence)
-        return True
+    def _on_boundary(self, position: Position) -> None:
+        self._send_position(self.admission.epoch, position)
 
-    # Transitions
+    def _send_position(self, epoch: int, position: Position, fixed: str = "") -> None:
+        """Report how far this worker has come; `fixed`: why it cannot take part in a move, if it cannot."""
+        held = jobs_pb2.Held(epoch=epoch, begun=position.begun, ended=position.ended, fixed=fixed)
+        self._stream.send(FromWorker(held=held))
 
-    def _on(self, event: MembershipEvent) -> None:
-        what = f"the membership in job {self._request.job}"
-        self._state = next_state(MEMBERSHIP_TRANSITIONS, self._state, event, what)
+    def _release(self, epoch: int) -> None:
+        self._held = None
+        communicator = self._communicator()
+        if communicator is not None and communicator.admission.epoch == epoch:
+            communicator.control.release()
 
-    def _fail(self, failure: JoinError) -> None:
-        with self._changed:
-            self._on(MembershipEvent.FAIL)
-            self._failure = self._failure or failure
-            self._changed.notify_all()
+    def _move(self, message: ToWorker) -> None:
+        """Let the communicator go on in the new epoch; where it cannot, the epoch is a restart to it."""
+        self._held = None
+        communicator = self._communicator()
+        used = self.admission
+        unused = not is_used(used)
+        goes_on = (
+            communicator is not None
+            and communicator.admission == used
+            and communicator.control.move(admission_of(message.moved.admission))
+        )
+        if unused or goes_on:
+            self._status.moved(message.moved.admission)
+        else:
+            self._status.take(message)
 
-    def _watching(self) -> list[Watcher]:
-        with self._changed:
-            return [] if self._state is MembershipState.CLOSED else list(self._watchers)
+    def _on_refusal(self, code: Any, sentence: str) -> bool:
+        return self._status.refused(code.name, sentence)
 
-    def _take_place(self, place: jobs_pb2.Place) -> FromWorker | None:
-        self._release()
-        port = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        try:
-            port.bind((place.ip, 0))
-        except OSError as error:
-            port.close()
-            self._fail(
-                JoinError(
-                    f"the controller identified this machine as host {place.host}, but its address {place.ip} "
-                    f"cannot be used: {error}"
-                )
-            )
-            return None
-        with self._changed:
-            self._on(MembershipEvent.PLACE)
-            if self._state is not MembershipState.SEATED:
-                port.close()
-                return None
-            self._port = port
-            self._lease, self.host = place.lease, place.host
-            self.bind = port.getsockname()
-            return self._receiver() if self._starts else None
+    def _on_unreachable(self, sentence: str) -> bool:
+        named = os.environ.get(CONTROLLER_VARIABLE) == self.controller
+        unset = f", or unset {CONTROLLER_VARIABLE} for a switch on loopback" if named else ""
+        return self._status.unreachable(
+            f"nothing answers at {self.controller} ({connection_fault(sentence)}): "
+            + what_to_do(f"start the service{unset}", sentence, self._tls)
+        )
 
-    def _receiver(self) -> FromWorker:
-        return FromWorker(receive=jobs_pb2.Receiver(udp_port=self.bind[1]))
+    def _report(self) -> None:
+        while not self._closed.wait(self._status.report_s):
+            communicator = self._communicator()
+            if communicator is not None:
+                self._stream.send(FromWorker(report=report_of(communicator)))
+            del communicator
 
-    def _wait_for(self, gathering: jobs_pb2.Gathering) -> None:
-        with self._changed:
-            missing = self._missing = list(gathering.missing)
-            self._waiting_for = gathering.queued or (f"workers {missing} have not joined" if missing else "")
-            self._on(MembershipEvent.GATHER)
 
-    def _admit(self, ticket: jobs_pb2.AdmissionTicket, reason: str) -> None:
-        with self._changed:
-            again = self._state is not MembershipState.SEATED
-            self._on(MembershipEvent.ADMIT)
-            if self._state is not MembershipState.ADMITTED:
-                return
-            self.admission = admission_of(ticket)
-            self._left.clear()
-            self._restarts += again
-        if reason:
-            for watcher in self._watching():
-                watcher.on_restarted(self.admission, reason)
+open_memberships: weakref.WeakSet[Membership] = weakref.WeakSet()
 
-    def _note_left(self, rank: int, reason: str) -> None:
-        with self._changed:
-            if rank in self._left:
-                return
-            self._left[rank] = reason
-        for watcher in self._watching():
-            watcher.on_left(rank, reason)
+_inherited: list[Membership] = []
+"""Memberships of a parent process. Kept: gRPC's threads are not in a forked child; to remove its objects would wait for them."""
 
-    def _end(self, reason: str) -> None:
-        with self._changed:
-            if self._ended:
-                return
-            self._ended = reason
-            self._on(MembershipEvent.END)
-            if self._state is MembershipState.FAILED:
-                self._failure = self._failure or JoinError(reason)
-            self._changed.notify_all()
-        for watcher in self._watching():
-            watcher.on_ended(reason)
 
-    def _release(self) -> None:
-        with self._changed:
-            if self._port is not None:
-                self._port.close()
-                self._port = None
+def _leave_all() -> None:
+    for membership in list(open_memberships):
+        with contextlib.suppress(PeerError):
+            membership.close()
 
-    def _await(
-        self,
-        done: Callable[[], bool],
-        controller: str,
-        timeout_s: float,
-        what: str,
-        ask: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Wait, repeating the request about once a second."""
-        deadline = time.monotonic() + timeout_s
-        with self._changed:
-            while not done():
-                if self._failure is not None:
-                    raise self._failure
-                if self._ended:
-                    raise JoinError(f"job {self._request.job} ended: {self._ended}")
-                left_s = deadline - time.monotonic()
-                if left_s <= 0:
-                    why = self._waiting_for or f"the controller at {controller} said nothing"
-                    message = f"{what} job {self._request.job} took longer than {timeout_s:g} s: {why}"
-                    raise AbsentWorkersError(message, self._missing) if self._missing else JoinError(message)
-                ask()
-                self._changed.wait(min(left_s, 1.0))
+
+atexit.register(_leave_all)

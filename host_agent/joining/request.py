@@ -10,7 +10,7 @@ from host_agent.job_api.slot_request import IfFull, Slots
 from host_agent.joining.addresses import hardware_addresses, own_addresses
 from host_agent.joining.errors import JoinError
 from host_agent.joining.leaf import machine, wants_leaf
-from host_agent.joining.seat import Seat
+from host_agent.joining.membership import Membership
 from netsum_common.channel import TlsFiles
 
 
@@ -32,7 +32,7 @@ def join(
     tls: TlsFiles | None = None,
     timeout_s: float = 60.0,
     start: bool = True,
-) -> Seat:
+) -> Membership:
     """Join a job, and return when all its workers have joined.
 
     Parameters
@@ -42,7 +42,7 @@ def join(
     job : str
         Name of the job; the same for all its workers, and for no other job: letters, digits, dots, dashes and underscores.
     rank, world_size : int, optional
-        Which worker this is, of how many. None: it is added to a running job, which has it from the next `Seat.resize` on.
+        Which worker this is, of how many. None: it is added to a running job, which has it from the next `Membership.resize` on.
     slots : int, BandwidthDelay or Share, optional
         How many chunks may be in flight; a number must be a power of two. The first worker's request counts, unless an
         operator created the job. None leaves it to the controller.
@@ -70,7 +70,7 @@ def join(
         How long to wait for the controller and for the other workers.
     start : bool
         False returns as soon as the worker has its place. The job starts, and takes slots of the switch, when all its
-        workers have called `Seat.start`.
+        workers have called `Membership.start`.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def join(
 
     Examples
     --------
-    >>> with join(job="digits", rank=0, world_size=4) as seat, seat.communicator() as comm:  # doctest: +SKIP
+    >>> with join(job="digits", rank=0, world_size=4) as membership, membership.communicator() as comm:  # doctest: +SKIP
     ...     total = comm.allreduce(gradients)
     """
     target = controller or os.environ.get(CONTROLLER_VARIABLE)
@@ -97,4 +97,4 @@ def join(
     joining.macs.extend(hardware_addresses(joining.addresses))
     if wants_leaf() if host_leaf is None else host_leaf:
         joining.machine = machine()
-    return Seat(target, joining, TlsFiles.from_environment() if tls is None else tls, timeout_s, start)
+    return Membership(target, joining, TlsFiles.from_environment() if tls is None else tls, timeout_s, start)

@@ -7,13 +7,13 @@ from typing import Final
 class MembershipState(Enum):
     """States of a worker's membership, as far as the controller has told it."""
 
-    JOINING = "joining"  # The worker has no seat.
-    SEATED = "seated"  # The worker has a seat and waits for other workers or for slots.
+    JOINING = "joining"  # The worker is no member yet.
+    PLACED = "placed"  # The worker is a member and waits for other workers or for slots.
     ADMITTED = "admitted"
     RESTARTING = "restarting"  # The epoch of its admission is over, and workers are missing for the next.
     FAILED = "failed"  # The worker could not join.
     ENDED = "ended"  # The job, or the worker's part in it, has ended after it was admitted.
-    CLOSED = "closed"  # The worker has given up its seat.
+    CLOSED = "closed"  # The worker has given up its membership.
 
 
 class MembershipEvent(Enum):
@@ -22,7 +22,9 @@ class MembershipEvent(Enum):
     PLACE = "place"
     GATHER = "gather"
     ADMIT = "admit"
-    FORGET = "forget"  # A controller that was started again does not know the seat: the job was not complete.
+    FORGET = (
+        "forget"  # A controller that was started again does not know the member: the job was not complete.
+    )
     FAIL = "fail"
     END = "end"
     CLOSE = "close"
@@ -32,14 +34,14 @@ _S, _E = MembershipState, MembershipEvent
 _OVER: Final = (_S.FAILED, _S.ENDED, _S.CLOSED)
 
 MEMBERSHIP_TRANSITIONS: Final = {
-    (_S.JOINING, _E.PLACE): _S.SEATED,
+    (_S.JOINING, _E.PLACE): _S.PLACED,
     (_S.JOINING, _E.FAIL): _S.FAILED,
     (_S.JOINING, _E.END): _S.FAILED,
-    (_S.SEATED, _E.GATHER): _S.SEATED,
-    (_S.SEATED, _E.ADMIT): _S.ADMITTED,
-    (_S.SEATED, _E.FORGET): _S.JOINING,
-    (_S.SEATED, _E.FAIL): _S.FAILED,
-    (_S.SEATED, _E.END): _S.FAILED,
+    (_S.PLACED, _E.GATHER): _S.PLACED,
+    (_S.PLACED, _E.ADMIT): _S.ADMITTED,
+    (_S.PLACED, _E.FORGET): _S.JOINING,
+    (_S.PLACED, _E.FAIL): _S.FAILED,
+    (_S.PLACED, _E.END): _S.FAILED,
     (_S.ADMITTED, _E.ADMIT): _S.ADMITTED,
     (_S.ADMITTED, _E.GATHER): _S.RESTARTING,
     (_S.ADMITTED, _E.END): _S.ENDED,

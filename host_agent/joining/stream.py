@@ -63,7 +63,7 @@ class JoinStream:
         self._outgoing: queue.SimpleQueue[FromWorker | None] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._call: Any = None
-        self._thread = threading.Thread(target=self._run, name="netsum-seat", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="netsum-membership", daemon=True)
 
     def start(self) -> None:
         """Begin; the callbacks are called from here on."""

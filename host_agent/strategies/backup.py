@@ -16,7 +16,7 @@ class BackupWorkers(Strategy):
     workers have the same model, bit for bit, after the same number of steps. k is the quorum of the communicator's job. The
     loop goes over rounds, as a slow worker computes fewer gradients than there are steps::
 
-        with netsum.join(job="train", rank=rank, world_size=8, quorum=7) as seat, seat.communicator() as comm:
+        with netsum.join(job="train", rank=rank, world_size=8, quorum=7) as membership, membership.communicator() as comm:
             with netsum.strategy("backup", model, optimizer, communicator=comm, rounds=1000) as s:
                 for _ in s.training():
                     with s.step():

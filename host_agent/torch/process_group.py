@@ -27,7 +27,7 @@ from host_agent.codecs.accumulator import Accumulator
 from host_agent.collectives.exact import Exact
 from host_agent.communicator import Communicator
 from host_agent.errors import ArrayError, NetsumError
-from host_agent.joining import NoSlotsError, Seat
+from host_agent.joining import Membership, NoSlotsError
 from host_agent.torch.calls import cut, label_of, listed, nothing, operation_of, with_values
 from host_agent.torch.failures import Failures, backend_error
 from host_agent.torch.flight_recorder import described, recorder
@@ -64,7 +64,7 @@ class NetsumProcessGroup(ThroughGloo):
         rank: int,
         size: int,
         timeout: timedelta,
-        seat: Seat,
+        membership: Membership,
         ranks: Sequence[int],
         group_options: Options | None = None,
         name: str = "0",
@@ -75,10 +75,10 @@ class NetsumProcessGroup(ThroughGloo):
         self._recorded = recorder.add_group(name, ranks, rank, timeout.total_seconds())
         self._failures = Failures(store, rank, ranks, timeout.total_seconds())
         self._slots = SlotGroup(
-            seat, timeout.total_seconds(), self._failures, self._without_slots, group_options, size
+            membership, timeout.total_seconds(), self._failures, self._without_slots, group_options, size
         )
         self._store = store
-        self._address = seat.bind[0]
+        self._address = membership.bind[0]
         gloo = self._new_gloo(store, "gloo/")
         # C++ code calls the base class's methods for operations that are not overridden here; they look the backend up.
         for device in ("cpu", "cuda"):
@@ -87,8 +87,8 @@ class NetsumProcessGroup(ThroughGloo):
         self._gloo: Any = gloo
         self._parts = Parts(self._slots, gloo, rank, size)
 
-    def hand_over(self) -> tuple[Seat, Options]:
-        """End the group's collectives, and return its seat and how it reduces, for the group that follows it."""
+    def hand_over(self) -> tuple[Membership, Options]:
+        """End the group's collectives, and return its membership and how it reduces, for the group that follows it."""
         return self._slots.hand_over(), self._slots.options
 
     @property
@@ -437,13 +437,13 @@ def create(options: Any, backend_options: Any = None) -> NetsumProcessGroup:
     with _creation:  # The first group of a process may start a service that the next group shares.
         incarnation = incarnation_of(not options.global_ranks_in_group, bool(adopted))
         store = dist.PrefixStore(f"netsum/{incarnation}/", options.store)
-        seat = adopted.pop() if adopted and not options.global_ranks_in_group else None
-        if seat is None:
-            seat = join(store, rank, ranks, places=places, group=group, timeout=timeout, start=False)
-        made = NetsumProcessGroup(store, rank, size, timeout, seat, ranks, how, group)
+        membership = adopted.pop() if adopted and not options.global_ranks_in_group else None
+        if membership is None:
+            membership = join(store, rank, ranks, places=places, group=group, timeout=timeout, start=False)
+        made = NetsumProcessGroup(store, rank, size, timeout, membership, ranks, how, group)
         # Other groups may never reduce anything: these take slots with their first collective.
         if not options.global_ranks_in_group:
             made.start()
             if rank == 0:
-                announce(store, seat)
+                announce(store, membership)
         return made

@@ -17,7 +17,7 @@ from typing import Final
 import torch.distributed as dist
 
 from host_agent import joining
-from host_agent.joining import CONTROLLER_VARIABLE, JoinError, Seat, service_in_use, start_service
+from host_agent.joining import CONTROLLER_VARIABLE, JoinError, Membership, service_in_use, start_service
 from host_agent.words import plural
 from netsum_common.names import as_name
 
@@ -35,11 +35,11 @@ def join(
     group: str,
     timeout: timedelta,
     start: bool = True,
-) -> Seat:
+) -> Membership:
     """Join the job of a process group.
 
     `ranks`: the ranks in the world of the group's ranks. `places`: size of the world: how many ports a switch needs that is
-    started for it. `start`: whether to wait until the job has started, which takes slots; see `Seat.start`. Raises
+    started for it. `start`: whether to wait until the job has started, which takes slots; see `Membership.start`. Raises
     JoinError: at all ranks, if the first one finds no service, if a rank does not come, or was started with another size of
     the world; else at those that cannot join.
     """

@@ -13,19 +13,19 @@ import torch.distributed as dist
 
 from host_agent import joining
 from host_agent.errors import MisuseError
-from host_agent.joining import JoinError, Seat
+from host_agent.joining import JoinError, Membership
 from host_agent.torch.options import Options
 
 _KEY: Final = "netsum/running"
 _TIMEOUT: Final = timedelta(seconds=60)
 
-adopted: list[Seat] = []
-"""The seat of the next default group, which is in its job already."""
+adopted: list[Membership] = []
+"""The membership of the next default group, which is in its job already."""
 
 
-def announce(store: dist.Store, seat: Seat) -> None:
+def announce(store: dist.Store, membership: Membership) -> None:
     """Write the address and name of the default group's job into a store, so that a process can be added to it."""
-    _root(store).set(_KEY, json.dumps({"service": seat.controller, "job": seat.job}))
+    _root(store).set(_KEY, json.dumps({"service": membership.controller, "job": membership.job}))
 
 
 def newcomers() -> int:
@@ -54,14 +54,14 @@ def resize(timeout: timedelta = _TIMEOUT) -> None:
     """
     group = _default_group()
     store = _root(group.store)
-    seat, options = group.hand_over()
+    membership, options = group.hand_over()
     try:
-        seat.resize(timeout.total_seconds())
+        membership.resize(timeout.total_seconds())
     except JoinError:
-        seat.close()
+        membership.close()
         raise
     dist.destroy_process_group()
-    _go_on(seat, store, options, timeout)
+    _go_on(membership, store, options, timeout)
 
 
 def join_running(
@@ -98,24 +98,24 @@ def join_running(
             f"no job over netsum was announced in this store within {timeout.total_seconds():g} s"
         ) from None
     running = json.loads(root.get(_KEY))
-    seat = joining.join(running["service"], job=running["job"], timeout_s=timeout.total_seconds())
-    _go_on(seat, root, options or Options.from_environment(), timeout)
+    membership = joining.join(running["service"], job=running["job"], timeout_s=timeout.total_seconds())
+    _go_on(membership, root, options or Options.from_environment(), timeout)
 
 
-def _go_on(seat: Seat, store: dist.Store, options: Options, timeout: timedelta) -> None:
-    admission = seat.admission
-    adopted.append(seat)
+def _go_on(membership: Membership, store: dist.Store, options: Options, timeout: timedelta) -> None:
+    admission = membership.admission
+    adopted.append(membership)
     try:
         dist.init_process_group(
             "netsum",
-            store=dist.PrefixStore(f"netsum/{seat.job}/{admission.epoch}", store),
+            store=dist.PrefixStore(f"netsum/{membership.job}/{admission.epoch}", store),
             rank=admission.rank,
             world_size=admission.world_size,
             timeout=timeout,
             pg_options=options,
         )
     except BaseException:
-        seat.close()
+        membership.close()
         raise
     finally:
         adopted.clear()

@@ -19,7 +19,7 @@ from host_agent.collectives.rows import Rows
 from host_agent.communicator import Communicator
 from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError, MisuseError
 from host_agent.forks import INHERITED, OfOneProcess
-from host_agent.joining import JoinError, NoSlotsError, Seat
+from host_agent.joining import JoinError, Membership, NoSlotsError
 from host_agent.torch.failures import LEAVING_GRACE_S, Failures
 from host_agent.torch.gloo_reductions import GlooReductions
 from host_agent.torch.options import Options
@@ -77,14 +77,14 @@ class SlotGroup(OfOneProcess):
     All methods return at once with a future; collectives run in the order of the calls. The caller must not touch the arrays
     until then. The job takes slots of the switch with the first collective, or with `start`.
 
-    `seat`: in the job, not started; closed with the group. `timeout_s`: a collective fails if none of its chunks completes
+    `membership`: in the job, not started; closed with the group. `timeout_s`: a collective fails if none of its chunks completes
     for that long. `without_slots`: connects the ranks through Gloo; called at all of them, with the switch's refusal, if it
     has no slots free.
     """
 
     def __init__(
         self,
-        seat: Seat,
+        membership: Membership,
         timeout_s: float,
         failures: Failures,
         without_slots: Callable[[NoSlotsError], GlooReductions],
@@ -93,7 +93,7 @@ class SlotGroup(OfOneProcess):
     ) -> None:
         self.options = options or Options()
         self._ranks = ranks
-        self._seat = seat
+        self._membership = membership
         self._timeout_s = min(timeout_s, LONGEST_S)
         self._failures = failures
         self._without_slots = without_slots
@@ -103,11 +103,11 @@ class SlotGroup(OfOneProcess):
         self._waiting: list[tuple[Begin, Future[Any]]] = []
         self._state = StartState.IDLE
         self._ending = False
-        self._handed_over = False  # The seat is another group's.
+        self._handed_over = False  # The membership is another group's.
         self._closer: threading.Timer | None = None
         self._unreachable_since = self._unreachable_last = -math.inf
         super().__init__()
-        seat.watch(self._on_left, self._on_end, self._on_restarted, self._on_unreachable)
+        membership.watch(self._on_left, self._on_end, self._on_restarted, self._on_unreachable)
 
     @property
     def communicator(self) -> Communicator:
@@ -122,19 +122,19 @@ class SlotGroup(OfOneProcess):
     @property
     def newcomers(self) -> int:
         """How many workers wait to be added to the job."""
-        return self._seat.newcomers
+        return self._membership.newcomers
 
     def start(self) -> None:
         """Take slots now; without free ones, go through Gloo.
 
-        Raises JoinError if the job did not start. The seat is closed then.
+        Raises JoinError if the job did not start. The membership is closed then.
         """
         if self._state is StartState.STARTED:
             return
         try:
             collectives = self._started()
         except BaseException as error:
-            self._seat.close()
+            self._membership.close()
             self._set_started(None, error)
             raise
         self._set_started(collectives, None)
@@ -186,10 +186,10 @@ class SlotGroup(OfOneProcess):
         with self._lock:
             collectives = self._collectives
             if collectives is None:
-                # First, so that the starting thread cannot report the closed seat in its place.
+                # First, so that the starting thread cannot report the closed membership in its place.
                 self._set_started(None, ClosedCommunicatorError("the process group was destroyed"))
         if not self._handed_over:
-            self._seat.close()
+            self._membership.close()
         if collectives is not None:
             collectives.close()
 
@@ -199,8 +199,8 @@ class SlotGroup(OfOneProcess):
         self._collectives, self._start_error = None, JoinError(INHERITED)
         self._state, self._waiting = StartState.FAILED, []
 
-    def hand_over(self) -> Seat:
-        """End the collectives, and return the seat, which stays in the job."""
+    def hand_over(self) -> Membership:
+        """End the collectives, and return the membership, which stays in the job."""
         with self._lock:
             collectives = self._collectives
             if not isinstance(collectives, Communicator):
@@ -208,7 +208,7 @@ class SlotGroup(OfOneProcess):
             self._handed_over = True
         self._failures.note_destroyed()
         collectives.close()
-        return self._seat
+        return self._membership
 
     def _begin(self, begin: Begin) -> Future[Any]:
         """Begin a collective, or queue it until the job has started."""
@@ -236,11 +236,11 @@ class SlotGroup(OfOneProcess):
 
     def _started(self) -> Collectives:
         try:
-            self._seat.start(self._timeout_s)
+            self._membership.start(self._timeout_s)
         except NoSlotsError as refusal:
-            self._seat.close()
+            self._membership.close()
             return self._without_slots(refusal)
-        return self._seat.communicator(self._timeout_s)
+        return self._membership.communicator(self._timeout_s)
 
     def _set_started(self, collectives: Collectives | None, error: BaseException | None) -> None:
         """Keep how the start ended, and begin or fail what waits for it."""
@@ -290,7 +290,7 @@ class SlotGroup(OfOneProcess):
                 self._close_soon()
         elif self._state is StartState.STARTING and now - self._unreachable_since > UNREACHABLE_S:
             self._failures.note_end(reason)
-            self._seat.close()  # which ends the start
+            self._membership.close()  # which ends the start
 
     def _close_soon(self) -> None:
         with self._lock:

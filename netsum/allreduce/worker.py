@@ -15,7 +15,7 @@ from typing import Any
 from host_agent.communicator import Communicator, compile_ahead
 from host_agent.errors import ClosedCommunicatorError, NetsumError, PeerError
 from host_agent.job_api.slot_request import Slots
-from host_agent.joining import Seat, join
+from host_agent.joining import Membership, join
 from netsum.allreduce.inputs import Array
 from netsum.allreduce.measurement import measure
 from netsum.allreduce.plan import Exchange, Plan
@@ -93,13 +93,13 @@ def take_part(
         if_full="take less",
         join_token=join_token,
         timeout_s=join_timeout_s,
-    ) as seat:
-        admission = seat.admission
+    ) as membership:
+        admission = membership.admission
         echo(
             {
                 "event": "joined",
                 "rank": rank,
-                "host": seat.host,
+                "host": membership.host,
                 "job_id": admission.job_id,
                 "slots": admission.slot_count,
                 "lanes": admission.lanes,
@@ -107,8 +107,8 @@ def take_part(
         )
         correct, rounds = True, 0
         with (
-            seat.communicator(timeout_s=plan.timeout_s) as communicator,
-            _ending_with(seat, communicator) as ending,
+            membership.communicator(timeout_s=plan.timeout_s) as communicator,
+            _ending_with(membership, communicator) as ending,
         ):
             for each in measure(InNetwork(communicator), plan, rank, world_size):
                 echo(each.to_message(rank))
@@ -145,7 +145,7 @@ class _Ending:
 
 
 @contextmanager
-def _ending_with(seat: Seat, communicator: Communicator) -> Iterator[_Ending]:
+def _ending_with(membership: Membership, communicator: Communicator) -> Iterator[_Ending]:
     """End collectives as soon as the controller says that they cannot, and not only at their deadline."""
     ending = _Ending()
 
@@ -157,7 +157,7 @@ def _ending_with(seat: Seat, communicator: Communicator) -> Iterator[_Ending]:
         if not ending.finishing:
             lost(f"rank {rank} left: {reason}")
 
-    seat.watch(
+    membership.watch(
         left,
         lambda reason: lost(f"the job ended: {reason}"),
         lambda _, reason: lost(f"the job was restarted: {reason}"),

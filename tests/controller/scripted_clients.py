@@ -84,7 +84,7 @@ class Worker:
                     await self._call.write(FromWorker(**message))
 
     async def ask(self, **how: bool) -> None:
-        """Ask for a new epoch until there is one, as a seat does."""
+        """Ask for a new epoch until there is one, as a member does."""
         before = self.epoch
         while self.epoch == before and not self.ended:
             await self.say(again=jobs_pb2.Again(epoch=before, **how))
@@ -203,7 +203,7 @@ class World:
     def _nobody(self, name: str, first: int) -> bool:
         """Whether a job has ended, or takes the ranks from `first` on."""
         job = self.service.registry.jobs.get(name)
-        return job is None or (job.record.operated and not any(rank >= first for rank in job.seats))
+        return job is None or (job.record.operated and not any(rank >= first for rank in job.members))
 
     async def insist(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Call until the store takes it; each refusal gives the reason, and leaves nothing changed."""
@@ -257,9 +257,9 @@ class World:
                     f"ledger of {name} has {booked}, jobs hold {held}, {ledger.free_slots} slots are free"
                 )
         for job in jobs:
-            for rank, seat in job.seats.items():
-                if seat.rank != rank or job.record.workers.get(rank) is not seat.worker:
-                    found.append(f"seat {rank} of {job.name} is that of rank {seat.rank}")
+            for rank, member in job.members.items():
+                if member.rank != rank or job.record.workers.get(rank) is not member.worker:
+                    found.append(f"member {rank} of {job.name} is that of rank {member.rank}")
         return found
 
 

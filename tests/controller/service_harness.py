@@ -24,7 +24,7 @@ from controller.service.serve import RunningService, ServiceOptions, running_ser
 from controller.switch_tables import Reconciled
 from controller.targets import require_reach
 from host_agent.job_api import jobs_pb2
-from host_agent.joining import Seat, join
+from host_agent.joining import Membership, join
 from netsum.programs import compiled_program
 
 LANES = 64
@@ -304,12 +304,12 @@ class Bench:
         self._stack.close()
 
     def joining(self, job: str, rank: int, world_size: int, **options: Any) -> Any:
-        """Begin to join; the future's result is the seat."""
+        """Begin to join; the future's result is the member."""
         options.setdefault("addresses", [f"127.0.2.{rank + 1}"])
         options.setdefault("timeout_s", DEADLINE_S)
         return self._threads.submit(join, self.address, job=job, rank=rank, world_size=world_size, **options)
 
-    def join_all(self, job: str, world_size: int, **options: Any) -> list[Seat]:
+    def join_all(self, job: str, world_size: int, **options: Any) -> list[Membership]:
         futures = [self.joining(job, rank, world_size, **options) for rank in range(world_size)]
         return [future.result(DEADLINE_S) for future in futures]
 

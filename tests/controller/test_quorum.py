@@ -126,12 +126,12 @@ def test_a_job_is_created_with_a_quorum_and_remembered(bench: Bench) -> None:
 def test_the_first_worker_says_which_quorum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, monkeypatch)
     bench.serve()
-    seats = bench.join_all("job", 4, quorum=3)
-    assert {(seat.admission.quorum, len(seat.admission.path)) for seat in seats} == {(3, 1)}
+    members = bench.join_all("job", 4, quorum=3)
+    assert {(member.admission.quorum, len(member.admission.path)) for member in members} == {(3, 1)}
     view = bench.operator.job("job")
     assert (view.quorum, list(view.tree)) == (3, [])
-    for seat in seats:
-        seat.close()
+    for member in members:
+        member.close()
     until(lambda: bench.job("job") is None)
     with pytest.raises(JoinError, match="a quorum is 1 to 2, the job's workers, not 3"):
         bench.joining("other", 0, 2, quorum=3).result()

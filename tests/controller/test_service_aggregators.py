@@ -12,7 +12,7 @@ from controller.errors import ServiceError, StoreError
 from controller.service.store import Store
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.job_api.jobs_pb2 import FromAggregator, Offer, Started
-from host_agent.joining import JoinError, NoSlotsError, Seat
+from host_agent.joining import JoinError, Membership, NoSlotsError
 from tests.controller.service_harness import DEADLINE_S, Bench, FakeSession, FakeSwitch, until
 
 SLOTS = 1024
@@ -79,30 +79,30 @@ def test_a_job_without_slots_goes_to_a_host_and_returns(bench: Bench) -> None:
     (full,) = bench.join_all("full", 1, slots=SLOTS)
     joining = bench.joining("spills", 0, 1, slots=512)
     agent.starts()
-    seat = joining.result(DEADLINE_S)
+    member = joining.result(DEADLINE_S)
     view = bench.operator.job("spills")
     assert (view.switch, view.on_host, view.slot_count) == ("agg", True, SLOTS // 8)
-    assert seat.admission.switch == ("127.0.2.77", 28275)
+    assert member.admission.switch == ("127.0.2.77", 28275)
     assert [job.name for job in agent.switch.jobs.values()] == ["spills"]
     full.close()
     until(lambda: bench.operator.job("spills").switch == "s1")
-    until(lambda: seat.admission.slot_count == 512)
+    until(lambda: member.admission.slot_count == 512)
     view = bench.operator.job("spills")
     assert (view.on_host, view.moves, view.restarts) == (False, 1, 0)
-    assert seat.admission.switch[0] == "127.0.2.254"
+    assert member.admission.switch[0] == "127.0.2.254"
     assert not agent.switch.jobs
-    assert seat.trouble == ""
+    assert member.trouble == ""
 
 
 def test_with_shared_slots_a_job_below_the_least_goes_to_a_host(bench: Bench) -> None:
     bench.serve(slots=SLOTS, share="fair", least_slots=512).ready()
     agent = agent_of(bench)
-    seats = {name: bench.join_all(name, 1)[0] for name in "ab"}
+    members = {name: bench.join_all(name, 1)[0] for name in "ab"}
     joining = bench.joining("c", 0, 1)
     agent.starts()
     joining.result(DEADLINE_S)
     assert bench.operator.job("c").on_host
-    seats["a"].close()
+    members["a"].close()
     until(lambda: not bench.operator.job("c").on_host)
     until(lambda: {job.slot_count for job in bench.operator.jobs()} == {512})
 
@@ -127,8 +127,8 @@ def test_a_job_that_asks_for_a_host_stays_there(bench: Bench) -> None:
     agent = agent_of(bench)
     bench.operator.create_job("here", 1, on_host=True, if_full="queue")
     agent.starts(mac="02:00:00:00:00:99")
-    (seat,) = bench.join_all("here", 1)
-    assert seat.admission.switch == ("127.0.2.77", 28275)
+    (member,) = bench.join_all("here", 1)
+    assert member.admission.switch == ("127.0.2.77", 28275)
     assert [worker.mac for worker in agent.switch.jobs[1].workers] == ["02:00:00:00:00:01"]
     assert agent.switch.address == ("127.0.2.77", "02:00:00:00:00:99")
     bench.serve(recovery_s=DEADLINE_S).ready()
@@ -136,7 +136,7 @@ def test_a_job_that_asks_for_a_host_stays_there(bench: Bench) -> None:
     view = bench.operator.job("here")
     assert (view.on_host, view.moves, view.restarts) == (True, 0, 0)
     assert agent.switch.address == ("127.0.2.77", "02:00:00:00:00:99")
-    seat.close()
+    member.close()
 
 
 RACK = "127.0.2.0/30"  # Subnet of the workers 0, 1 and 2 of four.
@@ -149,7 +149,7 @@ def leaf_of(bench: Bench, *, ip: str = "127.0.2.78", workers: str = RACK, mac: s
     return agent
 
 
-def trained(bench: Bench, workers: int, root: ScriptedAgent, mac: str = "") -> list[Seat]:
+def trained(bench: Bench, workers: int, root: ScriptedAgent, mac: str = "") -> list[Membership]:
     bench.operator.create_job("train", workers, on_host=True, if_full="queue")
     root.starts(mac=mac)
     return bench.join_all("train", workers)
@@ -166,10 +166,10 @@ def test_an_aggregator_is_a_leaf_below_another(bench: Bench, macs: tuple[str, st
     """An agent adds for its workers, also after a restart of the controller; when it goes, the root adds for all."""
     bench.serve(recovery_s=DEADLINE_S).ready()
     root, leaf = agent_of(bench), leaf_of(bench, mac=macs[1])
-    seats = trained(bench, 4, root, macs[0])
+    members = trained(bench, 4, root, macs[0])
     assert tree_of(bench) == [("agg", "", [3]), ("rack", "agg", [0, 1, 2])]
-    assert [seat.admission.switch[0] for seat in seats] == ["127.0.2.78"] * 3 + ["127.0.2.77"]
-    assert [len(seat.admission.path) for seat in seats] == [2, 2, 2, 1]
+    assert [member.admission.switch[0] for member in members] == ["127.0.2.78"] * 3 + ["127.0.2.77"]
+    assert [len(member.admission.path) for member in members] == [2, 2, 2, 1]
     above, below = root.switch.jobs[1], leaf.switch.jobs[1]
     child = above.workers[1]
     assert (child.ip, child.port, child.is_switch) == ("127.0.2.78", 0, True)
@@ -184,19 +184,21 @@ def test_an_aggregator_is_a_leaf_below_another(bench: Bench, macs: tuple[str, st
         agent.register(bench)
         assert agent.hears() == "registered"
     leaf.leave()
-    assert {seat.restarted(DEADLINE_S).switch[0] for seat in seats} == {"127.0.2.77"}
+    assert {member.restarted(DEADLINE_S).switch[0] for member in members} == {"127.0.2.77"}
     assert len(root.switch.jobs[1].workers) == 4
     leaf = leaf_of(bench, mac=macs[1])
-    assert {seat.admission.switch[0] for seat in seats} == {"127.0.2.77"}
+    assert {member.admission.switch[0] for member in members} == {"127.0.2.77"}
     bench.operator.restart_job("train")
-    assert [seat.restarted(DEADLINE_S).switch[0] for seat in seats] == ["127.0.2.78"] * 3 + ["127.0.2.77"]
+    assert [member.restarted(DEADLINE_S).switch[0] for member in members] == ["127.0.2.78"] * 3 + [
+        "127.0.2.77"
+    ]
     leaf.leave()
 
 
 def test_an_aggregator_is_a_leaf_below_a_switch(bench: Bench) -> None:
     bench.serve().ready()
     leaf = leaf_of(bench, ip="127.0.2.4")
-    seats = bench.join_all("train", 4)
+    members = bench.join_all("train", 4)
     assert tree_of(bench) == [("s1", "", [3]), ("rack", "s1", [0, 1, 2])]
     (job,) = bench.switch.jobs.values()
     assert [(child.ip, child.port, child.mac) for child in job.workers][1] == (
@@ -206,7 +208,7 @@ def test_an_aggregator_is_a_leaf_below_a_switch(bench: Bench) -> None:
     )
     (below,) = leaf.switch.jobs.values()
     assert [child.port for child in below.workers] == [0, 0, 0]
-    assert {seat.admission.switch[0] for seat in seats} == {"127.0.2.4", "127.0.2.254"}
+    assert {member.admission.switch[0] for member in members} == {"127.0.2.4", "127.0.2.254"}
 
 
 @pytest.mark.parametrize(
@@ -218,14 +220,14 @@ def test_an_aggregator_is_no_leaf(bench: Bench, mac: str, rack: str, workers: in
     bench.serve().ready()
     root = agent_of(bench)
     leaf = leaf_of(bench, workers=rack, mac=mac)
-    assert {seat.admission.switch[0] for seat in trained(bench, workers, root)} == {"127.0.2.77"}
+    assert {member.admission.switch[0] for member in trained(bench, workers, root)} == {"127.0.2.77"}
     assert not leaf.switch.jobs
 
 
 def test_a_leaf_that_no_switch_is_above_is_no_part_of_a_job(bench: Bench) -> None:
     bench.serve().ready()
     leaf = leaf_of(bench)
-    assert {seat.admission.switch[0] for seat in bench.join_all("train", 4)} == {"127.0.2.254"}
+    assert {member.admission.switch[0] for member in bench.join_all("train", 4)} == {"127.0.2.254"}
     assert not leaf.switch.jobs
 
 
@@ -319,11 +321,11 @@ def test_a_host_that_goes_away(bench: Bench) -> None:
     (full,) = bench.join_all("full", 1, slots=SLOTS)
     joining = bench.joining("spills", 0, 1, slots=SLOTS)
     agent.starts()
-    seat = joining.result(DEADLINE_S)
+    member = joining.result(DEADLINE_S)
     other = agent_of(bench, "other")
     agent.leave()
     other.starts()
-    assert seat.restarted(DEADLINE_S).switch == ("127.0.2.77", 28275)
+    assert member.restarted(DEADLINE_S).switch == ("127.0.2.77", 28275)
     assert bench.operator.job("spills").switch == "other"
     assert {switch.name for switch in bench.operator.switches()} == {"s1", "other"}
     full.close()

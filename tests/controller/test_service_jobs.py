@@ -21,8 +21,8 @@ from controller.service.client import as_dict
 from controller.service.views import add_rates
 from host_agent.errors import SwitchSilentError, UsedAdmissionError
 from host_agent.job_api import jobs_pb2
-from host_agent.joining import BandwidthDelay, JoinError, Share, membership
-from host_agent.joining.seat import open_seats
+from host_agent.joining import BandwidthDelay, JoinError, Share, membership_status
+from host_agent.joining.membership import open_memberships
 from netsum.cli.watching import last_sentence
 from netsum_common.logs import LogFormatter
 from tests.controller.service_harness import DEADLINE_S, Bench, FakeTables, fake_network, until
@@ -41,8 +41,8 @@ def lasting_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 def bench(lasting_bench: Bench) -> Iterator[Bench]:
     """A service without jobs."""
     yield lasting_bench
-    for seat in list(open_seats):
-        seat.close()
+    for member in list(open_memberships):
+        member.close()
     for job in lasting_bench.operator.jobs():
         with contextlib.suppress(ServiceError):  # The job may be ending by itself.
             lasting_bench.operator.delete_job(job.name)
@@ -54,8 +54,8 @@ def test_lines_of_the_log_name_job_worker_and_switch(
     bench: Bench, caplog: pytest.LogCaptureFixture, as_json: bool
 ) -> None:
     with caplog.at_level(logging.INFO):
-        for seat in bench.join_all("job", 2):
-            seat.close()
+        for member in bench.join_all("job", 2):
+            member.close()
         until(lambda: not bench.operator.jobs())
     lines = [LogFormatter(as_json).format(record) for record in caplog.records]
     if as_json:
@@ -71,27 +71,27 @@ def test_lines_of_the_log_name_job_worker_and_switch(
 
 
 def test_workers_join_and_the_last_one_to_leave_ends_the_job(bench: Bench) -> None:
-    seats = bench.join_all("job", 3)
+    members = bench.join_all("job", 3)
     (held,) = bench.switch.jobs.values()
-    for rank, seat in enumerate(seats):
-        assert seat.admission == held.admissions[rank]
-        assert seat.host == f"h{rank + 1}"
-        assert seat.bind == (f"127.0.2.{rank + 1}", held.workers[rank].udp_port)
-        assert not seat.trouble
+    for rank, member in enumerate(members):
+        assert member.admission == held.admissions[rank]
+        assert member.host == f"h{rank + 1}"
+        assert member.bind == (f"127.0.2.{rank + 1}", held.workers[rank].udp_port)
+        assert not member.trouble
     view = bench.operator.job("job")
     assert as_dict(view)["state"] == "running"
     assert [worker.host for worker in view.workers] == ["h1", "h2", "h3"]
     assert view.counters["contributions"] == 7
     assert [worker.admitted for worker in view.workers] == [100, 101, 102]
 
-    seats[1].close()
-    until(lambda: seats[0].left == {1: "it left"} and seats[2].left == {1: "it left"})
-    assert seats[0].trouble == "worker 1 left: it left"
+    members[1].close()
+    until(lambda: members[0].left == {1: "it left"} and members[2].left == {1: "it left"})
+    assert members[0].trouble == "worker 1 left: it left"
     assert bench.switch.jobs
     with pytest.raises(JoinError, match="worker 1 of job job has left .*: restart the job"):
         bench.joining("job", 1, 3).result()
-    seats[0].close()
-    seats[2].close()
+    members[0].close()
+    members[2].close()
     until(lambda: not bench.switch.jobs)
     with pytest.raises(ServiceError, match="job job has ended: all its workers have left"):
         bench.operator.job("job")
@@ -104,9 +104,9 @@ def test_a_job_and_an_ended_one_of_its_name_are_counted_apart(
 ) -> None:
     for counted in (7, 8):
         monkeypatch.setattr(bench.switch, "counted", counted)
-        (seat,) = bench.join_all("twice", 1)
+        (member,) = bench.join_all("twice", 1)
         if counted == 7:
-            seat.close()
+            member.close()
             # The switch is read once more after the job has ended.
             until(lambda: not bench.operator.jobs())
             until(lambda: bench.operator.jobs(ended=True)[-1].counters["results"] == 7)
@@ -141,29 +141,29 @@ def test_a_restart_during_the_installation_is_not_overwritten_by_the_old_epoch(
         until(lambda: record.restarts == 1)
         written.set()
         restarted.result(DEADLINE_S)
-    seats = [future.result(DEADLINE_S) for future in joining]
+    members = [future.result(DEADLINE_S) for future in joining]
     (held,) = bench.switch.jobs.values()
-    assert {seat.admission.epoch for seat in seats} == {held.epoch}
+    assert {member.admission.epoch for member in members} == {held.epoch}
     assert held.epoch > first
     assert bench.switch.log.count("install job") == installed + 2
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR], caplog.text
-    for seat in seats:
-        seat.close()
+    for member in members:
+        member.close()
 
 
 def test_a_worker_whose_connection_breaks_has_left_after_the_grace(bench: Bench) -> None:
     reported: list[tuple[int, str]] = []
-    seats = bench.join_all("job", 2)
-    seats[0].watch(lambda rank, reason: reported.append((rank, reason)), lambda reason: None)
+    members = bench.join_all("job", 2)
+    members[0].watch(lambda rank, reason: reported.append((rank, reason)), lambda reason: None)
     # As if the process had been killed: its connection ends, and no process attaches again.
-    seats[1]._stream._closing.set()
-    seats[1]._stream._call.cancel()
+    members[1]._stream._closing.set()
+    members[1]._stream._call.cancel()
     until(lambda: reported)
     assert reported == [(1, "its connection was lost for 1 s")]
     late: list[tuple[int, str]] = []
-    seats[0].watch(lambda rank, reason: late.append((rank, reason)), lambda reason: None)
+    members[0].watch(lambda rank, reason: late.append((rank, reason)), lambda reason: None)
     assert late == reported
-    seats[0].close()
+    members[0].close()
     until(lambda: not bench.operator.jobs())
 
 
@@ -172,14 +172,14 @@ def test_a_connection_that_broke_is_made_again_without_notice_to_the_others(
 ) -> None:
     patient = dataclasses.replace(bench.registry.options, grace_s=DEADLINE_S)
     monkeypatch.setattr(bench.registry, "options", patient)
-    seats = bench.join_all("job", 2)
+    members = bench.join_all("job", 2)
     for _ in range(3):
-        before = seats[1]._stream._call
+        before = members[1]._stream._call
         before.cancel()
-        until(lambda before=before: seats[1]._stream._call is not before)  # type: ignore[misc]  # the default
+        until(lambda before=before: members[1]._stream._call is not before)  # type: ignore[misc]  # the default
         until(lambda: as_dict(bench.operator.job("job"))["workers"][1]["state"] == "seated")
-    assert not seats[0].left
-    assert not seats[1].trouble
+    assert not members[0].left
+    assert not members[1].trouble
 
 
 @pytest.mark.parametrize(
@@ -242,10 +242,10 @@ def test_a_worker_that_gives_up_reports_who_was_missing_and_the_others_get_an_er
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(monotonic=time.monotonic)
-    monkeypatch.setattr(membership, "time", clock)
+    monkeypatch.setattr(membership_status, "time", clock)
     hasty, patient = bench.joining("job", 1, 3), bench.joining("job", 0, 3, timeout_s=1e6)
     reported = ["workers [2] have not joined"] * 2
-    until(lambda: [seat._membership._waiting_for for seat in list(open_seats)] == reported)
+    until(lambda: [member._status._waiting_for for member in list(open_memberships)] == reported)
     clock.monotonic = lambda: time.monotonic() + 1000.0
     with pytest.raises(
         JoinError, match=rf"joining job job took longer than {DEADLINE_S:g} s: workers \[2\] have not joined"
@@ -262,10 +262,10 @@ def test_a_created_job_waits_for_workers_that_come_and_go(bench: Bench) -> None:
     assert bench.operator.switch().free_slots == 768
     with pytest.raises(JoinError, match="took longer"):
         bench.joining("made", 0, 2, timeout_s=0.3).result()
-    seats = bench.join_all("made", 2, slots=8)  # The operator's request counts.
-    assert seats[0].admission.slot_count == 256
-    for seat in seats:
-        seat.close()
+    members = bench.join_all("made", 2, slots=8)  # The operator's request counts.
+    assert members[0].admission.slot_count == 256
+    for member in members:
+        member.close()
     until(lambda: not bench.operator.jobs())
 
 
@@ -279,81 +279,81 @@ def test_a_created_job_that_no_worker_joins_ends(bench: Bench) -> None:
 
 def test_a_restart_gives_all_a_new_epoch(bench: Bench) -> None:
     reported: list[str] = []
-    seats = bench.join_all("job", 2)
-    before = seats[0].admission
-    seats[1].watch(lambda *_: None, lambda _: None, lambda admission, reason: reported.append(reason))
+    members = bench.join_all("job", 2)
+    before = members[0].admission
+    members[1].watch(lambda *_: None, lambda _: None, lambda admission, reason: reported.append(reason))
     bench.operator.restart_job("job")
-    for rank, seat in enumerate(seats):
-        admission = seat.restarted(DEADLINE_S)
+    for rank, member in enumerate(members):
+        admission = member.restarted(DEADLINE_S)
         assert admission == next(iter(bench.switch.jobs.values())).admissions[rank]
         assert admission.epoch > before.epoch
         assert admission.token != before.token
     until(lambda: reported)
     assert reported == ["an operator restarted the job"]
     assert bench.operator.job("job").restarts == 1
-    for seat in seats:
-        seat.close()
+    for member in members:
+        member.close()
 
 
 def test_an_admission_serves_one_communicator_and_all_workers_start_again_together(bench: Bench) -> None:
-    seats = bench.join_all("job", 2)
-    used = [seat.admission for seat in seats]
-    for seat in seats:
-        assert seat.start_again() == seat.admission in used, "nothing has used it yet"
-        seat.communicator().close()
-        with pytest.raises(UsedAdmissionError, match="Seat.start_again"):
-            seat.communicator()
+    members = bench.join_all("job", 2)
+    used = [member.admission for member in members]
+    for member in members:
+        assert member.start_again() == member.admission in used, "nothing has used it yet"
+        member.communicator().close()
+        with pytest.raises(UsedAdmissionError, match="Membership.start_again"):
+            member.communicator()
     with pytest.raises(JoinError, match="starting again in job job took longer than 0.1 s"):
-        seats[0].start_again(0.1)
+        members[0].start_again(0.1)
     with ThreadPoolExecutor(2) as threads:
-        admissions = list(threads.map(lambda seat: seat.start_again(DEADLINE_S), seats))
+        admissions = list(threads.map(lambda member: member.start_again(DEADLINE_S), members))
     assert admissions[0].epoch == admissions[1].epoch > used[0].epoch
     assert bench.operator.job("job").restarts == 1
-    for seat in seats:
-        seat.communicator().close()
+    for member in members:
+        member.communicator().close()
 
 
 def test_a_worker_whose_communicator_failed_starts_again_at_once(bench: Bench) -> None:
-    seats = bench.join_all("job", 2)
-    used = seats[0].admission
-    with seats[0].communicator(timeout_s=0.01) as failing, pytest.raises(SwitchSilentError):
+    members = bench.join_all("job", 2)
+    used = members[0].admission
+    with members[0].communicator(timeout_s=0.01) as failing, pytest.raises(SwitchSilentError):
         failing.barrier()
-    assert seats[0].start_again(DEADLINE_S).epoch > used.epoch
-    until(lambda: seats[1].admission.epoch > used.epoch)
-    assert seats[1].start_again() == seats[1].admission
+    assert members[0].start_again(DEADLINE_S).epoch > used.epoch
+    until(lambda: members[1].admission.epoch > used.epoch)
+    assert members[1].start_again() == members[1].admission
     assert bench.operator.job("job").restarts == 1
 
 
 def test_after_a_restart_workers_that_left_may_come_again(bench: Bench) -> None:
-    seats = bench.join_all("job", 3)
-    seats[2].close()
-    until(lambda: seats[0].left)
+    members = bench.join_all("job", 3)
+    members[2].close()
+    until(lambda: members[0].left)
     bench.operator.restart_job("job")
-    until(lambda: seats[0].trouble == "the job is being restarted: workers [2] have not joined")
+    until(lambda: members[0].trouble == "the job is being restarted: workers [2] have not joined")
     assert not bench.switch.jobs
     late = bench.joining("job", 2, 3, addresses=["127.0.2.4"]).result()
-    for seat in seats[:2]:
-        seat.restarted(DEADLINE_S)
-        assert not seat.trouble
+    for member in members[:2]:
+        member.restarted(DEADLINE_S)
+        assert not member.trouble
     (held,) = bench.switch.jobs.values()
     assert [worker.ip for worker in held.workers] == ["127.0.2.1", "127.0.2.2", "127.0.2.4"]
-    for seat in (late, *seats):
-        seat.close()
+    for member in (late, *members):
+        member.close()
 
 
 def test_a_deleted_job_ends_for_its_workers(bench: Bench) -> None:
     ends: list[str] = []
-    seats = bench.join_all("job", 2)
-    seats[0].watch(lambda *_: None, ends.append)
+    members = bench.join_all("job", 2)
+    members[0].watch(lambda *_: None, ends.append)
     bench.operator.delete_job("job")
     assert not bench.switch.jobs
-    # Once, and that is the last word: a seat does not request it again.
-    until(lambda: not any(seat._stream._thread.is_alive() for seat in seats))
+    # Once, and that is the last word: a member does not request it again.
+    until(lambda: not any(member._stream._thread.is_alive() for member in members))
     assert ends == ["an operator deleted the job"]
-    assert seats[1].trouble == "the job ended: an operator deleted the job"
+    assert members[1].trouble == "the job ended: an operator deleted the job"
     # The job's name is free at once.
-    for seat in bench.join_all("job", 2):
-        seat.close()
+    for member in bench.join_all("job", 2):
+        member.close()
 
 
 @pytest.mark.parametrize(
@@ -368,8 +368,8 @@ def test_a_deleted_job_ends_for_its_workers(bench: Bench) -> None:
     ],
 )
 def test_slots_by_request_by_link_and_by_share(bench: Bench, slots: object, expected: int) -> None:
-    with bench.joining("job", 0, 1, slots=slots).result() as seat:
-        assert seat.admission.slot_count == expected
+    with bench.joining("job", 0, 1, slots=slots).result() as member:
+        assert member.admission.slot_count == expected
 
 
 @pytest.mark.parametrize(
@@ -415,8 +415,8 @@ def test_a_job_that_does_not_fit_is_refused_queued_or_given_less(bench: Bench) -
     with bench.joining("passing", 0, 1, slots=64).result():
         pass
     bench.operator.delete_job("large")
-    with first.result(DEADLINE_S) as seat:
-        assert seat.admission.slot_count == 512
+    with first.result(DEADLINE_S) as member:
+        assert member.admission.slot_count == 512
         until(lambda: bench.operator.job("second").slot_count == 128)
 
 
@@ -425,13 +425,13 @@ def test_jobs_that_state_no_number_get_a_share_of_what_is_free(bench: Bench) -> 
     bench.serve(slots=Share(0.25))
     try:
         with contextlib.ExitStack() as stack:
-            seats = [stack.enter_context(bench.joining(f"job{each}", 0, 1).result()) for each in range(16)]
-            counts = [seat.admission.slot_count for seat in seats]
+            members = [stack.enter_context(bench.joining(f"job{each}", 0, 1).result()) for each in range(16)]
+            counts = [member.admission.slot_count for member in members]
             assert counts[:2] == [256, 128]
             assert counts == sorted(counts, reverse=True)
             assert sum(counts) <= 1024
-            with bench.joining("numbered", 0, 1, slots=16).result() as seat:
-                assert seat.admission.slot_count == 16
+            with bench.joining("numbered", 0, 1, slots=16).result() as member:
+                assert member.admission.slot_count == 16
     finally:
         bench.serve()
 
@@ -442,12 +442,12 @@ def test_places_of_a_loopback_are_given_in_the_order_of_requests(
     bench = Bench(tmp_path, monkeypatch, fake_network(3, any_place=True))
     try:
         bench.serve()
-        seats = bench.join_all("job", 3, addresses=[])
-        assert {seat.host for seat in seats} == {"h1", "h2", "h3"}
+        members = bench.join_all("job", 3, addresses=[])
+        assert {member.host for member in members} == {"h1", "h2", "h3"}
         more = bench.join_all("more", 2, addresses=["192.0.2.1"])
-        assert len({seat.bind for seat in (*seats, *more)}) == 5
-        for seat in (*seats, *more):
-            seat.close()
+        assert len({member.bind for member in (*members, *more)}) == 5
+        for member in (*members, *more):
+            member.close()
     finally:
         bench.close()
 
@@ -462,10 +462,10 @@ def test_ranks_on_a_loopback_get_places_by_rank_in_whatever_order_they_come(
         for rank in (2, 1, 0):
             coming[rank] = bench.joining("job", rank, 3, addresses=[])
             until(lambda rank=rank: (view := bench.job("job")) and view.workers[rank].host)  # type: ignore[misc]
-        seats = [coming[rank].result(DEADLINE_S) for rank in range(3)]
-        assert [seat.host for seat in seats] == ["h1", "h2", "h3"]
+        members = [coming[rank].result(DEADLINE_S) for rank in range(3)]
+        assert [member.host for member in members] == ["h1", "h2", "h3"]
         # A place that is free goes before the rank's own, which is not.
-        seats[1].close()
+        members[1].close()
         until(lambda: bench.operator.job("job").workers[1].state == jobs_pb2.LEFT)
         assert bench.joining("second", 0, 1, addresses=[]).result(DEADLINE_S).host == "h2"
     finally:
@@ -473,37 +473,37 @@ def test_ranks_on_a_loopback_get_places_by_rank_in_whatever_order_they_come(
 
 
 def test_a_watch_shows_rates_and_who_is_stuck_until_the_job_ends(bench: Bench) -> None:
-    seats = bench.join_all("job", 2)
+    members = bench.join_all("job", 2)
     views = bench.operator.watch_job("job", 0.05)
     assert as_dict(next(views))["state"] == "running"
     stuck = jobs_pb2.StuckSlot(slot=3, chunk=67, waiting_ns=10**9, switch_answered=True, missing=[1])
     for chunks in (100, 300):
         report = jobs_pb2.Report(chunks=chunks, retransmissions=chunks // 10, stuck=stuck)
-        seats[0]._stream.send(jobs_pb2.FromWorker(report=report))
+        members[0]._stream.send(jobs_pb2.FromWorker(report=report))
         view = next(one for one in views if one.workers[0].report.chunks == chunks)
     assert view.workers[0].report.stuck.missing == [1]
     assert view.workers[0].chunks_per_s > 0
     assert view.workers[0].retransmissions_per_s > 0
     assert not view.workers[1].HasField("report")
-    for seat in seats:
-        seat.close()
+    for member in members:
+        member.close()
     assert as_dict(list(views)[-1])["state"] == "ended"
     with pytest.raises(ServiceError, match="there is no job named other"):
         next(bench.operator.watch_job("other"))
 
 
 def test_the_worker_that_the_others_wait_for_is_named(bench: Bench) -> None:
-    seats = bench.join_all("job", 2)
-    for took_us, seat in zip((6000, 1000), seats, strict=True):
+    members = bench.join_all("job", 2)
+    for took_us, member in zip((6000, 1000), members, strict=True):
         durations = jobs_pb2.Durations(epoch=1, first=0, stride=1, us=[took_us] * 50)
-        seat._stream.send(jobs_pb2.FromWorker(report=jobs_pb2.Report(chunks=1, durations=durations)))
+        member._stream.send(jobs_pb2.FromWorker(report=jobs_pb2.Report(chunks=1, durations=durations)))
     until(lambda: bench.operator.job("job").HasField("last"))
     view = bench.operator.job("job")
     assert last_sentence(view) == (
         "slow: worker 1 was the last in 100% of 50 collectives, by 5.0 ms at the median"
     )
-    for seat in seats:
-        seat.close()
+    for member in members:
+        member.close()
 
 
 def test_an_unknown_switch_and_an_unknown_job_are_said_to_be(bench: Bench) -> None:
@@ -525,13 +525,13 @@ def test_an_unknown_switch_and_an_unknown_job_are_said_to_be(bench: Bench) -> No
 
 
 def test_a_worker_that_says_twice_where_it_receives_does_not_restart_the_job(bench: Bench) -> None:
-    seats = bench.join_all("job", 2)
+    members = bench.join_all("job", 2)
     epoch = bench.operator.job("job").epoch
-    seats[0]._stream.send(jobs_pb2.FromWorker(receive=jobs_pb2.Receiver(udp_port=1234)))
-    until(lambda: seats[0].trouble)
-    assert seats[0].trouble == "the job ended: a worker sends its receiver once, before its job runs"
+    members[0]._stream.send(jobs_pb2.FromWorker(receive=jobs_pb2.Receiver(udp_port=1234)))
+    until(lambda: members[0].trouble)
+    assert members[0].trouble == "the job ended: a worker sends its receiver once, before its job runs"
     assert bench.operator.job("job").epoch == epoch
-    assert not seats[1].trouble
+    assert not members[1].trouble
 
 
 def test_a_token_may_have_any_letters(bench: Bench) -> None:

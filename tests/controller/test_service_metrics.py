@@ -22,8 +22,8 @@ def test_jobs_slots_counters_workers_and_switches(tmp_path: Path, monkeypatch: p
         url = urlsplit(service.service.http)
         with join(
             service.address, job="job", rank=0, world_size=1, slots=256, addresses=["127.0.2.3"]
-        ) as seat:
-            seat._stream.send(jobs_pb2.FromWorker(report=jobs_pb2.Report(chunks=12, retransmissions=3)))
+        ) as member:
+            member._stream.send(jobs_pb2.FromWorker(report=jobs_pb2.Report(chunks=12, retransmissions=3)))
             while 'netsum_worker_chunks_total{job="job",rank="0"} 12.0' not in (
                 text := urllib.request.urlopen(f"{url.geturl()}metrics", timeout=30).read().decode()
             ):
@@ -40,7 +40,7 @@ def test_jobs_slots_counters_workers_and_switches(tmp_path: Path, monkeypatch: p
             'netsum_worker_retransmissions_total{job="job",rank="0"} 3.0',
             'netsum_switch_ready{switch="s1"} 1.0',
             'netsum_transitions_total{event="admit",of="job"} 1.0',
-            'netsum_transitions_total{event="join",of="seat"} 1.0',
+            'netsum_transitions_total{event="join",of="member"} 1.0',
             'netsum_switch_slots_free{switch="s1"} 768.0',
             'netsum_switch_reconnects_total{switch="s1"} 0.0',
         ):

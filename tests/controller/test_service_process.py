@@ -22,7 +22,7 @@ from controller.switch_controller import SwitchController
 from host_agent.communicator import compile_ahead
 from host_agent.errors import SwitchSilentError
 from host_agent.job_api import jobs_pb2
-from host_agent.joining import Seat, join
+from host_agent.joining import Membership, join
 from host_agent.wire.constants import UDP_PORT
 from tests.controller.service_harness import DEADLINE_S, LANES, PROGRAM, until
 from topologies.hosts import Host
@@ -116,16 +116,16 @@ def controller_process(
 class Adders:
     """Workers that add until they are stopped, and notice every wrong sum."""
 
-    def __init__(self, seats: list[Seat]) -> None:
+    def __init__(self, members: list[Membership]) -> None:
         self.rounds = 0
         self._stop = False
-        self._threads = ThreadPoolExecutor(len(seats))
-        ready = threading.Barrier(len(seats))
-        self._done = [self._threads.submit(self._add, seat, ready) for seat in seats]
+        self._threads = ThreadPoolExecutor(len(members))
+        ready = threading.Barrier(len(members))
+        self._done = [self._threads.submit(self._add, member, ready) for member in members]
 
-    def _add(self, seat: Seat, ready: threading.Barrier) -> None:
-        rank = seat.admission.worker_id
-        with seat.communicator(timeout_s=DEADLINE_S) as comm:
+    def _add(self, member: Membership, ready: threading.Barrier) -> None:
+        rank = member.admission.worker_id
+        with member.communicator(timeout_s=DEADLINE_S) as comm:
             ready.wait(DEADLINE_S)
             stop = False
             while not stop:
@@ -153,9 +153,9 @@ class Adders:
         self._threads.shutdown()
 
 
-def join_both(process: Process, testbed: Switched, job: str) -> list[Seat]:
+def join_both(process: Process, testbed: Switched, job: str) -> list[Membership]:
     with ThreadPoolExecutor(WORKERS) as threads:
-        seats = [
+        members = [
             threads.submit(
                 join,
                 process.address,
@@ -167,14 +167,14 @@ def join_both(process: Process, testbed: Switched, job: str) -> list[Seat]:
             )
             for rank, host in enumerate(testbed.hosts)
         ]
-        return [seat.result() for seat in seats]
+        return [member.result() for member in members]
 
 
 def test_a_job_runs_on_while_its_controller_is_killed_and_started_again(
     controller_process: Process, loopback: LoopbackTestbed
 ) -> None:
-    seats = join_both(controller_process, loopback, "job")
-    adders = Adders(seats)
+    members = join_both(controller_process, loopback, "job")
+    adders = Adders(members)
     adders.add_more()
     for how in (signal.SIGKILL, signal.SIGTERM):
         status = controller_process.end(how)
@@ -185,13 +185,13 @@ def test_a_job_runs_on_while_its_controller_is_killed_and_started_again(
             until(lambda: all(one.state == jobs_pb2.SEATED for one in operator.job("job").workers))
             adders.add_more()
             view = operator.job("job")
-            assert (view.state, view.epoch) == (jobs_pb2.RUNNING, seats[0].admission.epoch)
+            assert (view.state, view.epoch) == (jobs_pb2.RUNNING, members[0].admission.epoch)
             assert operator.switch().reconciliation.findings == []
             until(lambda: operator.job("job").workers[0].report.chunks > 0)
     adders.stop()
-    assert not any(seat.trouble for seat in seats)
-    for seat in seats:
-        seat.close()
+    assert not any(member.trouble for member in members)
+    for member in members:
+        member.close()
     with OperatorClient(controller_process.address, timeout_s=DEADLINE_S) as operator:
         until(lambda: operator.switch().free_slots == 1024)
 
@@ -199,28 +199,28 @@ def test_a_job_runs_on_while_its_controller_is_killed_and_started_again(
 def test_a_switch_that_was_killed_gets_its_program_and_the_job_a_new_epoch(
     controller_process: Process, loopback: LoopbackTestbed
 ) -> None:
-    seats = join_both(controller_process, loopback, "job")
-    old = seats[0].admission
-    with seats[0].communicator(timeout_s=0.5) as of_old_epoch:
+    members = join_both(controller_process, loopback, "job")
+    old = members[0].admission
+    with members[0].communicator(timeout_s=0.5) as of_old_epoch:
         loopback.switch.kill()
         loopback.restart_switch()
-        for seat in seats:
-            assert seat.restarted(DEADLINE_S).epoch > old.epoch
+        for member in members:
+            assert member.restarted(DEADLINE_S).epoch > old.epoch
         reason = r"the job was given a new epoch \(switch s1 was restarted\)"
         with pytest.raises(SwitchSilentError, match=reason):
             of_old_epoch.allreduce(np.ones(VALUES, np.int32))
-    adders = Adders(seats)
+    adders = Adders(members)
     adders.add_more()
     adders.stop()
-    for seat in seats:
-        seat.close()
+    for member in members:
+        member.close()
 
 
 def test_what_another_controller_wrote_is_removed_when_it_is_gone(
     controller_process: Process, loopback: LoopbackTestbed
 ) -> None:
-    seats = join_both(controller_process, loopback, "job")
-    adders = Adders(seats)
+    members = join_both(controller_process, loopback, "job")
+    adders = Adders(members)
     with (
         OperatorClient(controller_process.address, timeout_s=DEADLINE_S) as operator,
         SwitchController.connect(
@@ -243,8 +243,8 @@ def test_what_another_controller_wrote_is_removed_when_it_is_gone(
         assert any(entries.L2_FORWARD in finding for finding in found.findings)
     adders.add_more()
     adders.stop()
-    for seat in seats:
-        seat.close()
+    for member in members:
+        member.close()
 
 
 def test_a_second_controller_on_the_same_state_says_so(controller_process: Process) -> None:

@@ -14,7 +14,7 @@ from controller.service.queues import JobQueues
 from controller.service.records import JobRecord
 from controller.slots import SlotRange
 from host_agent.job_api import jobs_pb2
-from host_agent.joining.seat import open_seats
+from host_agent.joining.membership import open_memberships
 from tests.controller.service_harness import DEADLINE_S, Bench, until
 
 
@@ -24,8 +24,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     try:
         yield one
     finally:
-        for seat in list(open_seats):
-            seat.close()
+        for member in list(open_memberships):
+            member.close()
         one.close()
 
 
@@ -36,7 +36,7 @@ def seated(bench: Bench, name: str) -> bool:
 
 def test_running_jobs_do_not_notice_another_controller(bench: Bench) -> None:
     bench.serve()
-    seats = bench.join_all("job", 2, slots=128)
+    members = bench.join_all("job", 2, slots=128)
     bench.operator.create_job("made", 3, slots=256, join_token="secret")
     held, made = dict(bench.switch.jobs), bench.job("made")
     bench.switch.log.clear()
@@ -46,27 +46,27 @@ def test_running_jobs_do_not_notice_another_controller(bench: Bench) -> None:
     assert bench.switch.jobs == held
     assert bench.switch.log == []
     assert bench.switch.programs_set == 1
-    assert not any(seat.trouble or seat.left for seat in seats)
+    assert not any(member.trouble or member.left for member in members)
     assert bench.job("made") == made
     assert bench.operator.switch().free_slots == 1024 - 128 - 256
     assert bench.operator.switch().reconciliation.kept == 1
 
     # The new controller knows the epochs, too.
     more = bench.join_all("more", 2)
-    assert more[0].admission.epoch > seats[0].admission.epoch
+    assert more[0].admission.epoch > members[0].admission.epoch
     refusal = bench.joining("made", 0, 3, join_token="other").exception(DEADLINE_S)
     assert "requires its join token" in str(refusal)
 
 
 def test_the_event_log_survives_the_controller_and_names_every_change(bench: Bench) -> None:
     bench.serve()
-    seats = bench.join_all("job", 2)
+    members = bench.join_all("job", 2)
     bench.operator.restart_job("job")
-    until(lambda: all(seat.restarted for seat in seats))
+    until(lambda: all(member.restarted for member in members))
     bench.serve(recovery_s=DEADLINE_S).ready()
     until(lambda: seated(bench, "job"))
-    seats[1].close()
-    until(lambda: seats[0].left)
+    members[1].close()
+    until(lambda: members[0].left)
     bench.operator.delete_job("job")
     bench.operator.create_job("job", 1)
 
@@ -98,12 +98,12 @@ def test_the_event_log_survives_the_controller_and_names_every_change(bench: Ben
 
 def test_workers_that_did_not_outlive_the_controller_have_left(bench: Bench) -> None:
     bench.serve()
-    seats = bench.join_all("job", 2)
+    members = bench.join_all("job", 2)
     bench.stop()
-    seats[1].close()
+    members[1].close()
     bench.serve(recovery_s=5.0)
-    until(lambda: seats[0].left)
-    assert seats[0].left == {1: "its connection was lost for 5 s"}
+    until(lambda: members[0].left)
+    assert members[0].left == {1: "its connection was lost for 5 s"}
 
 
 def test_a_gathering_that_the_controller_forgot_is_begun_again(bench: Bench) -> None:
@@ -121,8 +121,8 @@ def test_a_gathering_that_the_controller_forgot_is_begun_again(bench: Bench) -> 
 def test_workers_of_a_job_that_the_controller_has_lost_get_an_error(bench: Bench, tmp_path: Path) -> None:
     bench.serve()
     ends: list[str] = []
-    (seat,) = bench.join_all("job", 1)
-    seat.watch(lambda *_: None, ends.append)
+    (member,) = bench.join_all("job", 1)
+    member.watch(lambda *_: None, ends.append)
     bench.stop()
     for file in tmp_path.glob("state.sqlite3*"):
         file.unlink()
@@ -132,20 +132,20 @@ def test_workers_of_a_job_that_the_controller_has_lost_get_an_error(bench: Bench
     until(lambda: not bench.switch.jobs)
     # Nothing it left behind can meet the next job: epochs are not used again even so.
     (other,) = bench.join_all("other", 1)
-    assert other.admission.epoch >= seat.admission.epoch
+    assert other.admission.epoch >= member.admission.epoch
     assert bench.operator.switch().reconciliation.removed == 1 or bench.switch.programs_set == 2
 
 
 def test_a_switch_that_restarts_gets_its_jobs_back_in_a_new_epoch(bench: Bench) -> None:
     bench.serve()
     reported: list[str] = []
-    seats = bench.join_all("job", 2)
-    seats[0].watch(lambda *_: None, lambda _: None, lambda admission, reason: reported.append(reason))
-    first = seats[0].admission
+    members = bench.join_all("job", 2)
+    members[0].watch(lambda *_: None, lambda _: None, lambda admission, reason: reported.append(reason))
+    first = members[0].admission
     bench.switch.restart()
-    for rank, seat in enumerate(seats):
-        assert seat.restarted(DEADLINE_S).epoch > first.epoch
-        assert seat.admission == bench.switch.jobs[first.job_id].admissions[rank]
+    for rank, member in enumerate(members):
+        assert member.restarted(DEADLINE_S).epoch > first.epoch
+        assert member.admission == bench.switch.jobs[first.job_id].admissions[rank]
     until(lambda: reported)
     assert reported == ["switch s1 was restarted"]
     view = bench.operator.switch()
@@ -155,24 +155,24 @@ def test_a_switch_that_restarts_gets_its_jobs_back_in_a_new_epoch(bench: Bench) 
 
 def test_a_connection_to_the_switch_that_broke_restarts_nothing(bench: Bench) -> None:
     bench.serve()
-    seats = bench.join_all("job", 2)
+    members = bench.join_all("job", 2)
     held = dict(bench.switch.jobs)
     bench.switch.sessions += 1
     until(lambda: bench.operator.switch().reconnects == 1)
     until(lambda: bench.operator.switch().state == jobs_pb2.READY)
     assert bench.switch.jobs == held
-    assert not any(seat.trouble for seat in seats)
+    assert not any(member.trouble for member in members)
 
 
 def test_the_switch_is_found_wherever_it_restarts_while_the_controller_is_down(bench: Bench) -> None:
     bench.serve()
-    seats = bench.join_all("job", 2)
-    epoch = seats[0].admission.epoch
+    members = bench.join_all("job", 2)
+    epoch = members[0].admission.epoch
     bench.stop()
     bench.switch.restart()
     bench.serve(recovery_s=DEADLINE_S)
-    for seat in seats:
-        assert seat.restarted(DEADLINE_S).epoch > epoch
+    for member in members:
+        assert member.restarted(DEADLINE_S).epoch > epoch
     assert bench.switch.programs_set == 2
 
 
@@ -191,9 +191,9 @@ def test_jobs_wait_for_a_switch_that_is_away(bench: Bench) -> None:
 
 def test_what_ends_while_its_switch_is_away_is_removed_when_it_is_back(bench: Bench) -> None:
     bench.serve()
-    seats = bench.join_all("job", 1, slots=1024)
+    members = bench.join_all("job", 1, slots=1024)
     bench.switch.reachable = False
-    seats[0].close()
+    members[0].close()
     until(lambda: not bench.operator.jobs())
     waiting = bench.joining("next", 0, 1, slots=1024, if_full="queue")
     until(lambda: bench.job("next"))
@@ -210,13 +210,13 @@ def test_a_switch_that_refuses_a_job_ends_it_with_the_reason(bench: Bench) -> No
     assert "table full" in str(error)
     bench.switch.refusal = ""
     until(lambda: bench.operator.switch().free_slots == 1024)
-    (seat,) = bench.join_all("job", 1)
-    assert seat.admission.slot_count == 64
+    (member,) = bench.join_all("job", 1)
+    assert member.admission.slot_count == 64
 
 
 def test_foreign_jobs_in_the_switch_are_removed_and_reported(bench: Bench) -> None:
     bench.serve()
-    (seat,) = bench.join_all("job", 1)
+    (member,) = bench.join_all("job", 1)
     (own,) = bench.switch.jobs.values()
     foreign = Job("foreign", 77, 5, 1, SlotRange(512, 64), 64, own.workers)
     bench.switch.jobs[77] = foreign
@@ -225,12 +225,12 @@ def test_foreign_jobs_in_the_switch_are_removed_and_reported(bench: Bench) -> No
     until(lambda: bench.operator.switch().reconciliation.removed == 2)
     assert bench.switch.jobs == {own.job_id: own}
     assert list(bench.operator.switch().reconciliation.findings) == ["jobs: 2 removed, 1 written"]
-    assert not seat.trouble
+    assert not member.trouble
 
 
 def test_a_controller_that_was_displaced_stands_by(bench: Bench) -> None:
     bench.serve()
-    (seat,) = bench.join_all("job", 1)
+    (member,) = bench.join_all("job", 1)
     held = dict(bench.switch.jobs)
     bench.switch.primary = False
     until(lambda: bench.operator.switch().state == jobs_pb2.STANDBY)
@@ -239,8 +239,8 @@ def test_a_controller_that_was_displaced_stands_by(bench: Bench) -> None:
     until(lambda: (job := bench.job("more")) and "another controller" in job.reason)
     bench.switch.primary = True
     joining.result(DEADLINE_S)
-    assert bench.switch.jobs[seat.admission.job_id] == held[seat.admission.job_id]
-    assert not seat.trouble
+    assert bench.switch.jobs[member.admission.job_id] == held[member.admission.job_id]
+    assert not member.trouble
 
 
 def test_waiting_jobs_are_looked_through_a_few_times_after_a_restart(
@@ -248,7 +248,7 @@ def test_waiting_jobs_are_looked_through_a_few_times_after_a_restart(
 ) -> None:
     """Once for all waiting jobs: once for each was quadratic, and 9,000 of them kept a running job's workers away for minutes."""
     bench.serve()
-    seats = bench.join_all("job", 2, slots=1024)
+    members = bench.join_all("job", 2, slots=1024)
     for number in range(60):
         bench.operator.create_job(f"waits{number}", 2, if_full="queue")
     looked: list[str] = []
@@ -263,7 +263,7 @@ def test_waiting_jobs_are_looked_through_a_few_times_after_a_restart(
     until(lambda: seated(bench, "job"))
     assert len(bench.operator.jobs()) == 61
     assert len(looked) < 20
-    assert not any(seat.trouble for seat in seats)
+    assert not any(member.trouble for member in members)
 
 
 def test_one_more_job_that_waits_costs_as_much_as_the_first(

@@ -96,11 +96,11 @@ def test_a_job_of_an_older_state_file_keeps_its_name(bench: Bench, tmp_path: Pat
     with contextlib.closing(sqlite3.connect(file)) as database, database:
         database.execute("UPDATE job SET name = 'my job; $x'")
     bench.serve().ready()
-    (seat,) = bench.join_all("my job; $x", 1)
+    (member,) = bench.join_all("my job; $x", 1)
     assert bench.operator.job("my job; $x").world_size == 1
     bench.operator.restart_job("my job; $x")
     bench.operator.delete_job("my job; $x")
-    seat.close()
+    member.close()
     assert bench.operator.jobs() == []
 
 
@@ -151,7 +151,7 @@ def _call(channel: Any, kind: str, rng: random.Random) -> int:
 
 def test_10_000_odd_messages_touch_nothing_of_others(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.serve(grace_s=0.0)
-    seats = bench.join_all("others", 2)
+    members = bench.join_all("others", 2)
     before = bench.operator.job("others")
     rng, sent, unexplained = random.Random(22), 0, []
     kinds = [*OPERATORS, "WatchJob", *["CreateJob", "DeleteJob", "Register"] * 3, *["Join"] * 8]
@@ -170,7 +170,7 @@ def test_10_000_odd_messages_touch_nothing_of_others(bench: Bench, caplog: pytes
         for worker in view.workers:
             worker.ClearField("seen_s"), worker.ClearField("report")
     assert after == before
-    assert [(seat.trouble, seat.admission.epoch) for seat in seats] == [("", before.epoch)] * 2
+    assert [(member.trouble, member.admission.epoch) for member in members] == [("", before.epoch)] * 2
     for job in bench.operator.jobs():
         if job.name != "others":
             bench.operator.delete_job(job.name)

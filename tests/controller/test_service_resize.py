@@ -14,7 +14,7 @@ from controller.jobs import Job
 from controller.service.states import JobState
 from host_agent.errors import MisuseError
 from host_agent.job_api import jobs_pb2
-from host_agent.joining import AbsentWorkersError, JoinError, Seat, join
+from host_agent.joining import AbsentWorkersError, JoinError, Membership, join
 from tests.controller.scripted_clients import PATIENCE_S, Worker, World, world_on
 from tests.controller.service_harness import (
     DEADLINE_S,
@@ -34,12 +34,12 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     one.close()
 
 
-def resized(seats: list[Seat]) -> list[tuple[int, int]]:
+def resized(members: list[Membership]) -> list[tuple[int, int]]:
     """Resize, and return the rank and world size of each worker; all are in one epoch, which the switch holds."""
-    with ThreadPoolExecutor(len(seats)) as threads:
-        admissions = list(threads.map(lambda seat: seat.resize(DEADLINE_S), seats))
+    with ThreadPoolExecutor(len(members)) as threads:
+        admissions = list(threads.map(lambda member: member.resize(DEADLINE_S), members))
     assert len({admission.epoch for admission in admissions}) == 1
-    assert [seat.admission for seat in seats] == admissions
+    assert [member.admission for member in members] == admissions
     return [(admission.rank, admission.world_size) for admission in admissions]
 
 
@@ -48,85 +48,88 @@ def newcomer(bench: Bench, name: str, threads: ThreadPoolExecutor):  # type: ign
 
 
 def test_workers_go_on_without_those_that_left(bench: Bench) -> None:
-    seats = bench.join_all("job", 4)
-    before = seats[0].admission
-    seats.pop(1).close()
-    until(lambda: all(seat.left for seat in seats))
-    assert resized(seats) == [(0, 3), (1, 3), (2, 3)]
+    members = bench.join_all("job", 4)
+    before = members[0].admission
+    members.pop(1).close()
+    until(lambda: all(member.left for member in members))
+    assert resized(members) == [(0, 3), (1, 3), (2, 3)]
     installed = next(iter(bench.switch.jobs.values()))
     assert [each.epoch > before.epoch for each in installed.admissions] == [True] * 3
-    assert [seat.left for seat in seats] == [{}] * 3
+    assert [member.left for member in members] == [{}] * 3
     view = bench.operator.job("job")
     assert (view.world_size, len(view.workers)) == (3, 3)
     reasons = [event.reason for event in bench.operator.job_events("job")]
     assert any("its workers asked to resize it" in reason for reason in reasons)
-    seats.pop(2).close()
-    until(lambda: all(seat.left == {2: "it left"} for seat in seats))
-    assert resized(seats) == [(0, 2), (1, 2)]
+    members.pop(2).close()
+    until(lambda: all(member.left == {2: "it left"} for member in members))
+    assert resized(members) == [(0, 2), (1, 2)]
 
 
 def test_a_newcomer_is_added_with_the_next_resizing(bench: Bench) -> None:
-    seats = bench.join_all("job", 2)
+    members = bench.join_all("job", 2)
     with ThreadPoolExecutor(1) as threads:
         joining = newcomer(bench, "job", threads)
-        until(lambda: [seat.newcomers for seat in seats] == [1, 1])
+        until(lambda: [member.newcomers for member in members] == [1, 1])
         assert not joining.done(), "it waits for the others"
-        assert resized(seats) == [(0, 3), (1, 3)]
+        assert resized(members) == [(0, 3), (1, 3)]
         added = joining.result(DEADLINE_S)
     assert (added.admission.rank, added.admission.world_size) == (2, 3)
-    assert added.admission.epoch == seats[0].admission.epoch
-    until(lambda: [seat.newcomers for seat in seats] == [0, 0])
-    assert resized([*seats, added]) == [(0, 3), (1, 3), (2, 3)], "the same workers get a new epoch"
+    assert added.admission.epoch == members[0].admission.epoch
+    until(lambda: [member.newcomers for member in members] == [0, 0])
+    assert resized([*members, added]) == [(0, 3), (1, 3), (2, 3)], "the same workers get a new epoch"
 
 
 def test_a_replacement_comes_for_a_worker_that_left(bench: Bench) -> None:
-    seats = bench.join_all("job", 3)
-    seats.pop(0).close()
+    members = bench.join_all("job", 3)
+    members.pop(0).close()
     with ThreadPoolExecutor(1) as threads:
         joining = newcomer(bench, "job", threads)
-        until(lambda: all(seat.newcomers and seat.left for seat in seats))
-        assert resized(seats) == [(0, 3), (1, 3)]
+        until(lambda: all(member.newcomers and member.left for member in members))
+        assert resized(members) == [(0, 3), (1, 3)]
         assert joining.result(DEADLINE_S).admission.rank == 2
 
 
 def test_a_worker_whose_stream_breaks_keeps_the_rank_that_it_was_given(bench: Bench) -> None:
-    seats = bench.join_all("job", 3)
-    seats.pop(0).close()
-    until(lambda: all(seat.left for seat in seats))
-    assert resized(seats) == [(0, 2), (1, 2)]
+    members = bench.join_all("job", 3)
+    members.pop(0).close()
+    until(lambda: all(member.left for member in members))
+    assert resized(members) == [(0, 2), (1, 2)]
     bench.serve()
     until(
-        lambda: [seat.outbox is not None for seat in bench.registry.jobs["job"].seats.values()] == [True] * 2
+        lambda: (
+            [member.outbox is not None for member in bench.registry.jobs["job"].members.values()]
+            == [True] * 2
+        )
     )
-    seats.pop(0).close()
-    until(lambda: seats[0].left)
-    assert seats[0].left == {0: "it left"}
+    members.pop(0).close()
+    until(lambda: members[0].left)
+    assert members[0].left == {0: "it left"}
 
 
 def test_who_has_not_asked_is_named(bench: Bench) -> None:
-    seats = bench.join_all("job", 3)
+    members = bench.join_all("job", 3)
     with pytest.raises(
         AbsentWorkersError, match=r"resizing job job took longer than 1 s: workers \[1, 2\]"
     ) as raised:
-        seats[0].resize(1.0)
+        members[0].resize(1.0)
     assert raised.value.missing == (1, 2)
-    assert resized(seats) == [(0, 3), (1, 3), (2, 3)], "they may ask later"
+    assert resized(members) == [(0, 3), (1, 3), (2, 3)], "they may ask later"
 
 
 def test_a_worker_that_leaves_while_others_ask_is_not_waited_for(bench: Bench) -> None:
-    seats = bench.join_all("job", 3)
-    leaving = threading.Timer(0.2, seats[2].close)
+    members = bench.join_all("job", 3)
+    leaving = threading.Timer(0.2, members[2].close)
     leaving.start()
-    assert resized(seats[:2]) == [(0, 2), (1, 2)]
+    assert resized(members[:2]) == [(0, 2), (1, 2)]
     leaving.join()
 
 
 def test_a_newcomer_that_gives_up_is_forgotten(bench: Bench) -> None:
-    seats = bench.join_all("job", 2)
+    members = bench.join_all("job", 2)
     with pytest.raises(JoinError, match=r"took longer than 0\.5 s: it waits for the job to be resized"):
         join(bench.address, job="job", addresses=["127.0.2.4"], timeout_s=0.5)
-    until(lambda: [seat.newcomers for seat in seats] == [0, 0])
-    assert resized(seats) == [(0, 2), (1, 2)]
+    until(lambda: [member.newcomers for member in members] == [0, 0])
+    assert resized(members) == [(0, 2), (1, 2)]
 
 
 def test_a_job_that_does_not_run_takes_no_newcomers(bench: Bench) -> None:
@@ -140,11 +143,11 @@ def test_a_job_that_does_not_run_takes_no_newcomers(bench: Bench) -> None:
 
 
 def test_a_quorum_that_fewer_workers_cannot_reach_ends_the_job(bench: Bench) -> None:
-    seats = bench.join_all("job", 3, quorum=3)
-    seats.pop().close()
-    until(lambda: all(seat.left for seat in seats))
+    members = bench.join_all("job", 3, quorum=3)
+    members.pop().close()
+    until(lambda: all(member.left for member in members))
     with pytest.raises(JoinError, match="resized from 3 to 2 workers, but its quorum is 3 contributions"):
-        resized(seats)
+        resized(members)
 
 
 async def a_worker_leaves(world: World, asking: list[Worker]) -> None:
@@ -200,7 +203,7 @@ def begun_again(world: World, before: int) -> bool:
     return all(
         job.state is JobState.RUNNING
         and job.record.epoch != before
-        and all(seat.sent_epoch == job.record.epoch for seat in job.present())
+        and all(member.sent_epoch == job.record.epoch for member in job.present())
         for job in jobs
     )
 
@@ -238,12 +241,12 @@ def test_nothing_begins_a_second_resizing_beside_the_first(
             await world.agrees()
             await asyncio.wait_for(asyncio.gather(*asking), PATIENCE_S)
             for job in world.service.registry.jobs.values():
-                present = [seat.rank for seat in job.present()]
+                present = [member.rank for member in job.present()]
                 remain = [worker for worker in workers if not worker.ended]
                 for worker in remain:
                     await worker.until(lambda worker=worker: worker.epoch == job.record.epoch)  # type: ignore[misc]  # noqa: B023
                 assert sorted(worker.rank for worker in remain) == sorted(present)
-                assert {worker.world_size for worker in remain} == {len(job.seats)}
+                assert {worker.world_size for worker in remain} == {len(job.members)}
 
     asyncio.run(told())
     gc.collect()  # Coroutines that were never awaited are logged when collected.
@@ -278,7 +281,7 @@ def test_the_next_controller_goes_on_with_a_resizing(
         async with world_on(tmp_path, network, recovery_s=DEADLINE_S) as world:
             job = world.service.registry.jobs["job"]
             await world.until(lambda: job.state is JobState.RUNNING)
-            assert (job.record.world_size, list(job.seats), job.record.restarts) == (2, [0, 1], 1)
+            assert (job.record.world_size, list(job.members), job.record.restarts) == (2, [0, 1], 1)
             assert job.record.epoch > before
             assert list(job.record.slots_on) == (["l1"] if tree else ["s1"])
             await world.agrees()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from host_agent.joining import JoinError, NoSlotsError, Seat, stream
+from host_agent.joining import JoinError, Membership, NoSlotsError, stream
 from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine, until
 
 SLOTS = 1024
@@ -26,21 +26,21 @@ def slots(bench: Bench) -> dict[str, int]:
     return {job.name: job.slot_count for job in bench.operator.jobs()}
 
 
-def joined(bench: Bench, name: str, **options: object) -> list[Seat]:
+def joined(bench: Bench, name: str, **options: object) -> list[Membership]:
     return bench.join_all(name, 1, **options)
 
 
 def test_slots_pass_from_job_to_job(bench: Bench) -> None:
     serve(bench)
-    seats = {name: joined(bench, name)[0] for name in "ab"}
+    members = {name: joined(bench, name)[0] for name in "ab"}
     assert slots(bench) == {"a": SLOTS // 2, "b": SLOTS // 2}
-    seats["c"] = joined(bench, "c")[0]
+    members["c"] = joined(bench, "c")[0]
     until(lambda: slots(bench) == dict.fromkeys("abc", SLOTS // 4))
-    for name, seat in seats.items():
-        until(lambda name=name, seat=seat: seat.admission.slot_count == SLOTS // 4)  # type: ignore[misc]
-        held = bench.switch.jobs[seat.admission.job_id]
-        assert (held.name, held.epoch, held.token) == (name, seat.admission.epoch, seat.admission.token)
-    seats["b"].close()
+    for name, member in members.items():
+        until(lambda name=name, member=member: member.admission.slot_count == SLOTS // 4)  # type: ignore[misc]
+        held = bench.switch.jobs[member.admission.job_id]
+        assert (held.name, held.epoch, held.token) == (name, member.admission.epoch, member.admission.token)
+    members["b"].close()
     until(lambda: slots(bench) == {"a": SLOTS // 2, "c": SLOTS // 2})
     (a, c) = bench.operator.jobs()
     assert (a.restarts, c.restarts) == (0, 0)
@@ -71,8 +71,8 @@ def test_a_created_job_gives_up_slots_before_it_starts(bench: Bench) -> None:
     assert slots(bench) == {"later": SLOTS}
     joined(bench, "now")
     assert slots(bench) == {"later": SLOTS // 2, "now": SLOTS // 2}
-    seats = bench.join_all("later", 2)
-    assert {seat.admission.slot_count for seat in seats} == {SLOTS // 2}
+    members = bench.join_all("later", 2)
+    assert {member.admission.slot_count for member in members} == {SLOTS // 2}
 
 
 def test_without_the_least_a_job_is_refused(bench: Bench) -> None:
@@ -98,12 +98,12 @@ def test_a_job_on_a_tree_moves_on_all_its_switches(tmp_path: Path, monkeypatch: 
         assert all(switch.jobs[1].slots.count == SLOTS for switch in bench.switches.values())
         narrow = bench.join_all("narrow", 2)
         until(lambda: slots(bench) == {"wide": SLOTS // 2, "narrow": SLOTS // 2})
-        until(lambda: {seat.admission.slot_count for seat in wide} == {SLOTS // 2})
-        assert len({seat.admission.epoch for seat in wide}) == 1
+        until(lambda: {member.admission.slot_count for member in wide} == {SLOTS // 2})
+        assert len({member.admission.epoch for member in wide}) == 1
         for switch in bench.switches.values():
             assert {job.slots.count for job in switch.jobs.values()} == {SLOTS // 2}
-        for seat in narrow:
-            seat.close()
+        for member in narrow:
+            member.close()
         until(lambda: slots(bench) == {"wide": SLOTS})
     finally:
         bench.close()
@@ -135,11 +135,11 @@ def test_a_job_joins_before_the_workers_of_others_have_attached_again(
 
 def test_a_switch_that_is_lost_in_the_middle_of_a_move(bench: Bench) -> None:
     serve(bench)
-    (seat,) = joined(bench, "a")
+    (member,) = joined(bench, "a")
     bench.switch.refusal = "entries cannot be deleted now"
     waiting = bench.joining("b", 0, 1)
     until(lambda: (view := bench.job("a")) is not None and view.slot_count == SLOTS // 2)
     bench.switch.refusal = ""
     assert waiting.result(DEADLINE_S).admission.slot_count == SLOTS // 2
-    until(lambda: seat.admission.slot_count == SLOTS // 2)
+    until(lambda: member.admission.slot_count == SLOTS // 2)
     assert {job.name for job in bench.switch.jobs.values()} == {"a", "b"}

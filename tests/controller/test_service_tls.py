@@ -79,9 +79,9 @@ def test_tls_shuts_out_who_trusts_another_authority_or_speaks_in_clear(
         with (
             OperatorClient(service.address, tls=trusting, timeout_s=DEADLINE_S) as operator,
             join(service.address, job="job", rank=0, world_size=1, addresses=["127.0.2.1"], tls=trusting,
-                 timeout_s=DEADLINE_S) as seat,
+                 timeout_s=DEADLINE_S) as member,
         ):  # fmt: skip
-            assert seat.host == "h1"
+            assert member.host == "h1"
             assert [job.name for job in operator.jobs()] == ["job"]
         for wrong in (TlsFiles(ca=theirs.ca), TlsFiles()):
             with (

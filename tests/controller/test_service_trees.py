@@ -13,7 +13,7 @@ from controller.service.records import JobRecord
 from controller.service.trees import JobTrees
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import JoinError
-from host_agent.joining.seat import open_seats
+from host_agent.joining.membership import open_memberships
 from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine, until
 
 MakeBench = Callable[[Network], Bench]
@@ -31,8 +31,8 @@ def make_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make
     try:
         yield make
     finally:
-        for seat in list(open_seats):
-            seat.close()
+        for member in list(open_memberships):
+            member.close()
         for one in made:
             one.close()
 
@@ -52,16 +52,18 @@ def free(bench: Bench) -> set[int]:
 
 def test_a_job_over_two_leaves_is_added_by_them_and_a_spine(make_bench: MakeBench) -> None:
     bench = make_bench(fake_leaf_spine((2, 2, 2)))
-    seats = bench.join_all("job", 4, slots=8)
-    epoch = seats[0].admission.epoch
+    members = bench.join_all("job", 4, slots=8)
+    epoch = members[0].admission.epoch
     assert held(bench) == dict.fromkeys(("l1", "l2", "p1"), (1, epoch))
     (leaf,), (root,) = bench.switches["l2"].jobs.values(), bench.switches["p1"].jobs.values()
     assert leaf.parent == ParentLink(101, "127.0.3.4", "02:00:00:00:03:04", 1)
     assert (root.parent, [child.port for child in root.workers]) == (None, [1, 2])
-    ranks = [(seat.admission.rank, seat.admission.worker_id, seat.admission.world_size) for seat in seats]
+    ranks = [
+        (member.admission.rank, member.admission.worker_id, member.admission.world_size) for member in members
+    ]
     assert ranks == [(0, 0, 4), (1, 1, 4), (2, 0, 4), (3, 1, 4)]
-    assert [seat.admission.switch[0] for seat in seats] == ["127.0.3.1"] * 2 + ["127.0.3.2"] * 2
-    assert [len(seat.admission.path) for seat in seats] == [2] * 4
+    assert [member.admission.switch[0] for member in members] == ["127.0.3.1"] * 2 + ["127.0.3.2"] * 2
+    assert [len(member.admission.path) for member in members] == [2] * 4
     view = bench.job("job")
     assert view is not None
     assert view.switch == "p1"
@@ -69,8 +71,8 @@ def test_a_job_over_two_leaves_is_added_by_them_and_a_spine(make_bench: MakeBenc
     assert shown == [("p1", "", []), ("l1", "p1", [0, 1]), ("l2", "p1", [2, 3])]
     assert all(one.counters["contributions"] == 7 for one in view.tree)
     assert [worker.admitted for worker in view.workers] == [100, 101, 100, 101]
-    for seat in seats:
-        seat.close()
+    for member in members:
+        member.close()
     until(lambda: free(bench) == {1024})
     assert held(bench) == {}
 
@@ -93,8 +95,8 @@ def test_workers_of_a_root_know_their_ranks_and_all_others(make_bench: MakeBench
         network.switches[name].ports[101] = PortSite("", other)  # type: ignore[index]
     bench = make_bench(network)
     places = ["127.0.2.1", "127.0.2.3", "127.0.2.2", "127.0.2.4"]
-    seats = [bench.joining("job", rank, 4, addresses=[place]) for rank, place in enumerate(places)]
-    admissions = [seat.result(DEADLINE_S).admission for seat in seats]
+    members = [bench.joining("job", rank, 4, addresses=[place]) for rank, place in enumerate(places)]
+    admissions = [member.result(DEADLINE_S).admission for member in members]
     assert [(each.worker_id, each.num_workers) for each in admissions] == [(0, 3), (0, 2), (1, 3), (1, 2)]
     assert [(each.rank, each.world_size) for each in admissions] == [(0, 4), (1, 4), (2, 4), (3, 4)]
 
@@ -104,9 +106,9 @@ def test_two_spines_share_the_jobs(make_bench: MakeBench) -> None:
     roots = set()
     for number in range(2):
         addresses = [[f"127.0.2.{1 + number}"], [f"127.0.2.{5 + number}"]]
-        seats = [bench.joining(f"job{number}", rank, 2, addresses=addresses[rank]) for rank in range(2)]
-        for seat in seats:
-            seat.result(DEADLINE_S)
+        members = [bench.joining(f"job{number}", rank, 2, addresses=addresses[rank]) for rank in range(2)]
+        for member in members:
+            member.result(DEADLINE_S)
         roots.add(bench.job(f"job{number}").switch)  # type: ignore[union-attr]
     assert roots == {"p1", "p2"}
 
@@ -137,10 +139,10 @@ def test_a_switch_that_restarts_gives_the_job_a_new_epoch_on_all(
     make_bench: MakeBench, restarted: str
 ) -> None:
     bench = make_bench(fake_leaf_spine((1, 1)))
-    seats = bench.join_all("job", 2)
-    before = seats[0].admission
+    members = bench.join_all("job", 2)
+    before = members[0].admission
     bench.switches[restarted].restart()
-    after = [seat.restarted(DEADLINE_S) for seat in seats]
+    after = [member.restarted(DEADLINE_S) for member in members]
     assert {one.epoch for one in after} == {epoch for _, epoch in held(bench).values()}
     assert after[0].epoch > before.epoch
     assert after[0].token == after[1].token != before.token
@@ -150,7 +152,7 @@ def test_a_switch_that_restarts_gives_the_job_a_new_epoch_on_all(
 
 def test_another_controller_takes_a_tree_over_as_it_is(make_bench: MakeBench) -> None:
     bench = make_bench(fake_leaf_spine((1, 1)))
-    seats = bench.join_all("job", 2)
+    members = bench.join_all("job", 2)
     before = held(bench)
     for switch in bench.switches.values():
         switch.log.clear()
@@ -158,7 +160,7 @@ def test_another_controller_takes_a_tree_over_as_it_is(make_bench: MakeBench) ->
     until(lambda: (job := bench.job("job")) is not None and job.state == jobs_pb2.RUNNING)
     assert held(bench) == before
     assert not any(switch.log for switch in bench.switches.values())
-    assert not any(seat.trouble or seat.left for seat in seats)
+    assert not any(member.trouble or member.left for member in members)
 
 
 def test_a_job_waits_for_a_switch_that_does_not_answer(make_bench: MakeBench) -> None:
@@ -176,12 +178,12 @@ def test_a_job_waits_for_a_switch_that_does_not_answer(make_bench: MakeBench) ->
 
 def test_a_dead_spine_moves_its_jobs_to_the_other_when_they_restart(make_bench: MakeBench) -> None:
     bench = make_bench(fake_leaf_spine((1, 1), spines=2))
-    seats = bench.join_all("job", 2)
+    members = bench.join_all("job", 2)
     assert held(bench).keys() == {"l1", "l2", "p1"}
     bench.switches["p1"].reachable = False
     until(lambda: bench.operator.switch("p1").state != jobs_pb2.READY)
     bench.operator.restart_job("job")
-    epochs = {seat.restarted(DEADLINE_S).epoch for seat in seats}
+    epochs = {member.restarted(DEADLINE_S).epoch for member in members}
     assert {epoch for name, (_, epoch) in held(bench).items() if name != "p1"} == epochs
     assert bench.job("job").switch == "p2"  # type: ignore[union-attr]
     bench.switches["p1"].reachable = True
@@ -205,15 +207,15 @@ def test_workers_that_come_back_elsewhere_get_another_tree(make_bench: MakeBench
     first, second = (
         bench.joining("job", rank, 2, addresses=[f"127.0.2.{1 + 2 * rank}"]) for rank in range(2)
     )
-    seat, gone = first.result(DEADLINE_S), second.result(DEADLINE_S)
+    member, gone = first.result(DEADLINE_S), second.result(DEADLINE_S)
     assert held(bench).keys() == {"l1", "l2", "p1"}
     gone.close()
-    until(lambda: seat.left)
+    until(lambda: member.left)
     bench.operator.restart_job("job")
     until(lambda: held(bench) == {})
     assert free(bench) == {1024}
     again = bench.joining("job", 1, 2, addresses=["127.0.2.5"]).result(DEADLINE_S)
-    assert seat.restarted(DEADLINE_S).epoch == again.admission.epoch
+    assert member.restarted(DEADLINE_S).epoch == again.admission.epoch
     assert held(bench).keys() == {"l1", "l3", "p1"}
 
 

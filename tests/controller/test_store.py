@@ -31,7 +31,7 @@ from controller.service.serve import _check_names
 from controller.service.sessions import Sessions
 from controller.service.store import SCHEMA_VERSION, Store
 from controller.service.views import event_view, job_view
-from controller.service.workers import WorkerSeats
+from controller.service.workers import JobMembers
 from host_agent.job_api.slot_request import BandwidthDelay, Share
 from tests.controller.service_harness import PROGRAM, fake_network
 
@@ -202,7 +202,7 @@ async def restored(path: Path) -> None:
         registry = JobRegistry(fake_network(), store, FILES, RegistryOptions())
         scheduler = Scheduler(registry)
         Sessions(scheduler, 1)
-        restore_jobs(scheduler, WorkerSeats(scheduler))
+        restore_jobs(scheduler, JobMembers(scheduler))
         for job in registry.jobs.values():
             job_view(job, Counted())
             list(map(event_view, registry.events.of_job(job.name)))

@@ -117,7 +117,7 @@ async def a_job_shrinks_and_grows(world: World) -> None:
     await resize(workers, 2)
     await world.agrees()
     added = Worker(world, "job", 0, 0, joins=True, host=4)
-    await world.until(lambda: any(seat.ready for seat in world.service.registry.jobs["job"].newcomers))
+    await world.until(lambda: any(member.ready for member in world.service.registry.jobs["job"].newcomers))
     await resize(workers, 3)
     await added.until(lambda: added.world_size == 3)
     await world.agrees()

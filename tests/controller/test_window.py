@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from controller.service.jobs import Seat
+from controller.service.jobs import Member
 from controller.service.page import recorded_page
 from controller.service.records import WorkerRecord
 from host_agent.job_api.jobs_pb2 import FromWorker, Report, StuckSlot
-from host_agent.joining import Seat as JoinedSeat
+from host_agent.joining import Membership
 from tests.browser import Browser, browser, needs_browser
 from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine, free_port
 
@@ -49,8 +49,8 @@ def clear(tab: Browser) -> None:
     tab.messages.clear()
 
 
-def report(seat: JoinedSeat, **counts: Any) -> None:
-    seat._stream.send(FromWorker(report=Report(**counts)))
+def report(member: Membership, **counts: Any) -> None:
+    member._stream.send(FromWorker(report=Report(**counts)))
 
 
 @needs_browser
@@ -66,7 +66,7 @@ def test_network_jobs_and_events_as_they_change(bench: Bench, tab: Browser) -> N
     ).startswith("Network: 3 switches and 4 hosts")
     made = bench.operator.create_job("train", 4, slots=128)
     tab.until(shows("train is gathering: workers 0 to 3 missing"))
-    seats = bench.join_all("train", 4)
+    members = bench.join_all("train", 4)
     tab.until("document.querySelector('section[aria-label=Jobs] tbody').innerText.includes('running')")
     assert tab.run("document.title") == "netsum: 1 job running"
     tab.until("document.querySelector('section[aria-label=Network] svg').textContent.includes('train 3')")
@@ -76,20 +76,20 @@ def test_network_jobs_and_events_as_they_change(bench: Bench, tab: Browser) -> N
     tab.until(shows("an operator deleted the job"))
     assert made.name == "train"
     assert not tab.messages
-    for seat in seats:
-        seat.close()
+    for member in members:
+        member.close()
 
 
 @needs_browser
 def test_a_chunk_that_waits_is_shown_on_its_way_through_the_tree(bench: Bench, tab: Browser) -> None:
     bench.serve()
-    seats = bench.join_all("train", 4)
+    members = bench.join_all("train", 4)
     tab.open(url(bench, "train"))
     tab.until(shows("No chunk waits"))
     stuck = StuckSlot(slot=5, chunk=77, waiting_ns=1_500_000_000, switch_answered=True)
     for rank, missing in ((0, [2, 3]), (1, [2, 3]), (2, [3])):
         stuck.missing[:] = missing
-        report(seats[rank], chunks=77, retransmissions=3, stuck=stuck)
+        report(members[rank], chunks=77, retransmissions=3, stuck=stuck)
     tab.until(shows("Chunk 77 in slot 5 waits for 1.5 s: worker 3 has not contributed."))
     tree = tab.run(
         "[...document.querySelectorAll('section[aria-label=\"A chunk\\'s way\"] title')].map((each) => each.textContent)"
@@ -106,8 +106,8 @@ def test_a_chunk_that_waits_is_shown_on_its_way_through_the_tree(bench: Bench, t
     first = tab.run("document.querySelector('section[aria-label=Workers] tbody tr').innerText")
     assert "slow: others wait for it" in first
     assert "h4" in first
-    for seat in seats:
-        seat.close()
+    for member in members:
+        member.close()
 
 
 @needs_browser
@@ -152,7 +152,7 @@ def test_no_page_is_wider_than_the_window(bench: Bench, tab: Browser, width: int
     names = ["train", "x" * 100, *(f"job-{n}" for n in range(48))]
     for name in names:
         bench.operator.create_job(name, 4, slots=1, if_full="queue")
-    seats = bench.join_all("train", 4)
+    members = bench.join_all("train", 4)
     tab.size(width)
     try:
         for job in ("", "train", "x" * 100):
@@ -165,15 +165,15 @@ def test_no_page_is_wider_than_the_window(bench: Bench, tab: Browser, width: int
                 assert tab.run("document.querySelectorAll('section[aria-label=Jobs] tbody tr').length") == 50
     finally:
         tab.size(1400)
-    for seat in seats:
-        seat.close()
+    for member in members:
+        member.close()
 
 
 @needs_browser
 @pytest.mark.parametrize("width", [320, 400, 1400])
 def test_hosts_are_told_apart_however_narrow_the_window(bench: Bench, tab: Browser, width: int) -> None:
     bench.serve()
-    seats = bench.join_all("digits-training-of-a-long-name", 4)
+    members = bench.join_all("digits-training-of-a-long-name", 4)
     second = bench.join_all("eval", 2)
     tab.open(url(bench))
     tab.size(width)
@@ -189,8 +189,8 @@ def test_hosts_are_told_apart_however_narrow_the_window(bench: Bench, tab: Brows
             assert tab.run(f"cut(['{name}'], 70, 7.3)").endswith(name[-3:])
     finally:
         tab.size(1400)
-    for seat in [*seats, *second]:
-        seat.close()
+    for member in [*members, *second]:
+        member.close()
 
 
 @needs_browser
@@ -235,17 +235,17 @@ def test_a_job_of_1024_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         service = bench.serve()
         bench.operator.create_job("large", 1024)
 
-        async def seat_all() -> None:
+        async def join_all() -> None:
             job = bench.registry.find("large")
             for rank in range(1023):
                 record = WorkerRecord(
                     rank, f"h{rank + 1}", f"127.0.2.{rank + 1}", "", rank % 32 + 1, 4000, "", 0, ""
                 )
-                seat = Seat(record, "large", bench.registry.changes, asyncio.Queue())
-                job.sit(seat)
-                job.take_report(seat, Report(chunks=1000 + rank))
+                member = Member(record, "large", bench.registry.changes, asyncio.Queue())
+                job.add_member(member)
+                job.take_report(member, Report(chunks=1000 + rank))
 
-        asyncio.run_coroutine_threadsafe(seat_all(), service._loop).result(DEADLINE_S)
+        asyncio.run_coroutine_threadsafe(join_all(), service._loop).result(DEADLINE_S)
         tab.open(url(bench))
         tab.until(shows("1,023 of 1,024"))
         tab.open(url(bench, "large"))

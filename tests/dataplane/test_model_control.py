@@ -181,11 +181,11 @@ def add(comms: Sequence[Communicator], times: int) -> None:
 def test_a_job_on_the_model_outlives_its_controller_and_the_model(
     process: Process, testbed: ModelTestbed, stack: contextlib.ExitStack
 ) -> None:
-    seats = join_both(process, testbed, "job")
-    for seat in seats:
-        stack.callback(seat.close)
-    assert seats[0].admission.lanes == LANES
-    comms = [stack.enter_context(seat.communicator(timeout_s=DEADLINE_S)) for seat in seats]
+    memberships = join_both(process, testbed, "job")
+    for membership in memberships:
+        stack.callback(membership.close)
+    assert memberships[0].admission.lanes == LANES
+    comms = [stack.enter_context(membership.communicator(timeout_s=DEADLINE_S)) for membership in memberships]
     add(comms, 1)
     switch = testbed.chassis.switch
     with OperatorClient(process.address, timeout_s=DEADLINE_S) as operator:
@@ -224,15 +224,15 @@ def test_a_job_on_the_model_outlives_its_controller_and_the_model(
     add(comms, 3)
 
     # A model that comes back empty gets the program and the job, in a new epoch.
-    epoch = seats[0].admission.epoch
+    epoch = memberships[0].admission.epoch
     for comm in comms:
         comm.close()
     testbed.turn_off()
     testbed.turn_on()
-    for seat in seats:
-        assert seat.restarted(DEADLINE_S).epoch > epoch
+    for membership in memberships:
+        assert membership.restarted(DEADLINE_S).epoch > epoch
     assert testbed.chassis.switch.table_entries(rewrite)
-    comms = [stack.enter_context(seat.communicator(timeout_s=DEADLINE_S)) for seat in seats]
+    comms = [stack.enter_context(membership.communicator(timeout_s=DEADLINE_S)) for membership in memberships]
     add(comms, 4)
 
 

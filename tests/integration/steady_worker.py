@@ -16,7 +16,7 @@ import numpy as np
 
 from host_agent.communicator import Communicator, compile_ahead
 from host_agent.errors import ClosedCommunicatorError, NetsumError, PeerError
-from host_agent.joining import Seat, join
+from host_agent.joining import Membership, join
 
 RESTART_TIMEOUT_S = 120.0
 WRONG = 3
@@ -44,7 +44,7 @@ def numbers(rank: int, number: int, elements: int) -> np.ndarray[Any, Any]:
 
 
 def emit(event: str, **more: object) -> None:
-    """Print a line of JSON; in one piece, as the seat's thread says something too: `print` writes the newline by itself."""
+    """Print a line of JSON; in one piece, as the membership's thread says something too: `print` writes the newline by itself."""
     sys.stdout.write(json.dumps({"event": event, **more}) + "\n")
     sys.stdout.flush()
 
@@ -67,9 +67,9 @@ class SteadyWorker:
         if self.communicator is not None:
             self.communicator.close()
 
-    def life(self, seat: Seat) -> None:
+    def life(self, membership: Membership) -> None:
         """Take part for as long as the admission holds, or until it is stopped."""
-        with seat.communicator(timeout_s=self.timeout_s) as communicator:
+        with membership.communicator(timeout_s=self.timeout_s) as communicator:
             self.communicator = communicator
             agreed = communicator.allreduce(np.array([self.round], np.int32), op="min")
             self.round = int(agreed[0])
@@ -96,18 +96,25 @@ class SteadyWorker:
     def run(self, job: str) -> int:
         compile_ahead()
         threading.Thread(target=self.listen, daemon=True).start()
-        with join(job=job, rank=self.rank, world_size=self.size, timeout_s=RESTART_TIMEOUT_S) as seat:
-            emit("joined", job_id=seat.admission.job_id, token=seat.admission.token, bind=seat.bind)
+        with join(job=job, rank=self.rank, world_size=self.size, timeout_s=RESTART_TIMEOUT_S) as membership:
+            emit(
+                "joined",
+                job_id=membership.admission.job_id,
+                token=membership.admission.token,
+                bind=membership.bind,
+            )
             # Collectives of the old admission cannot end: no need to wait for their deadline.
-            seat.watch(self.leave_to_deadline, self.give_up, lambda admission, reason: self.give_up(reason))
+            membership.watch(
+                self.leave_to_deadline, self.give_up, lambda admission, reason: self.give_up(reason)
+            )
             while True:
                 try:
-                    self.life(seat)
+                    self.life(membership)
                 except (PeerError, ClosedCommunicatorError) as error:
-                    emit("trouble", error=str(error), seat=seat.trouble)
-                    if seat.left:
+                    emit("trouble", error=str(error), membership=membership.trouble)
+                    if membership.left:
                         return 1
-                    seat.restarted(RESTART_TIMEOUT_S)
+                    membership.restarted(RESTART_TIMEOUT_S)
                     emit("restarted")
                 else:
                     emit("done", rounds=self.round)

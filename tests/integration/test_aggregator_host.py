@@ -54,8 +54,8 @@ def test_a_job_runs_on_a_host_and_returns_to_the_switch(service: ServiceThread, 
         assert registered.wait(DEADLINE_S)
         full = join(service.address, job="full", rank=0, world_size=1, slots=POOL_SLOTS)
         job = Trainer(service.address, "spills", pool)
-        for seat in job.seats:
-            closing.callback(seat.close)
+        for membership in job.memberships:
+            closing.callback(membership.close)
         closing.callback(operator.delete_job, "spills")
         view = operator.job("spills")
         assert (view.on_host, view.switch, view.slot_count) == (True, "host", 64)

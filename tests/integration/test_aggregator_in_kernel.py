@@ -45,8 +45,8 @@ import sys
 import numpy as np
 from host_agent.joining import join
 address, rank, size, steps = sys.argv[1], *map(int, sys.argv[2:5])
-with join(address, job="train", rank=rank, world_size=size, timeout_s=400) as seat:
-    with seat.communicator(timeout_s=400) as communicator:
+with join(address, job="train", rank=rank, world_size=size, timeout_s=400) as membership:
+    with membership.communicator(timeout_s=400) as communicator:
         for step in range(steps):
             mine = np.arange(5_000, dtype=np.int32) * (rank + 1) + step
             expected = np.arange(5_000) * (size * (size + 1) // 2) + size * step
@@ -55,7 +55,7 @@ with join(address, job="train", rank=rank, world_size=size, timeout_s=400) as se
             if steps > 100 and not sys.stdin.readline():
                 break
         print(communicator.total_stats.chunks, communicator.total_stats.retransmissions, flush=True)
-        print(seat.admission.switch, len(seat.admission.path), flush=True)
+        print(membership.admission.switch, len(membership.admission.path), flush=True)
 """
 
 

@@ -18,7 +18,7 @@ import pytest
 from numba import njit
 
 from host_agent.errors import MisuseError, NetsumError
-from host_agent.joining import JoinError, Seat, join
+from host_agent.joining import JoinError, Membership, join
 from host_agent.joining.stream import JoinStream
 from netsum_common.channel import PLAINTEXT
 from netsum_common.closing import Closing
@@ -38,7 +38,7 @@ def service(torch_service: str) -> str:
     return torch_service
 
 
-def seats_at(service: str, job: str, world: int = 2) -> list[Seat]:
+def join_all(service: str, job: str, world: int = 2) -> list[Membership]:
     with ThreadPoolExecutor(world) as threads:
         return list(
             threads.map(lambda rank: join(service, job=job, rank=rank, world_size=world), range(world))
@@ -95,53 +95,53 @@ def silent_child() -> Iterator[None]:
 
 
 def test_a_communicator_begins_while_a_child_keeps_what_it_inherited(service: str) -> None:
-    seats = seats_at(service, "begins")
+    memberships = join_all(service, "begins")
     with silent_child(), ExitStack() as opened:
-        workers = [opened.enter_context(seat.communicator()) for seat in seats]
+        workers = [opened.enter_context(membership.communicator()) for membership in memberships]
         futures = [each.allreduce_async(np.ones(5, np.float32)) for each in workers]
         assert [future.result(DEADLINE_S).tolist() for future in futures] == [[2.0] * 5] * 2
-    for seat in seats:
-        seat.close()
+    for membership in memberships:
+        membership.close()
 
 
 def test_a_job_starts_again_while_a_child_keeps_what_it_inherited(service: str) -> None:
-    seats = seats_at(service, "again")
-    workers = [seat.communicator() for seat in seats]
+    memberships = join_all(service, "again")
+    workers = [membership.communicator() for membership in memberships]
     with silent_child(), ExitStack() as opened, ThreadPoolExecutor(2) as threads:
         with pytest.raises(NetsumError, match="serves only one"):
-            seats[0].communicator()
+            memberships[0].communicator()
         for each in workers:
             each.close()
-        list(threads.map(lambda seat: seat.start_again(DEADLINE_S), seats))
-        workers = [opened.enter_context(seat.communicator()) for seat in seats]
+        list(threads.map(lambda membership: membership.start_again(DEADLINE_S), memberships))
+        workers = [opened.enter_context(membership.communicator()) for membership in memberships]
         futures = [each.allreduce_async(np.ones(5, np.float32)) for each in workers]
         assert [future.result(DEADLINE_S).tolist() for future in futures] == [[2.0] * 5] * 2
-    for seat in seats:
-        seat.close()
+    for membership in memberships:
+        membership.close()
 
 
-def test_a_seat_has_one_communicator_at_a_time(service: str) -> None:
-    (seat,) = seats_at(service, "alone", 1)
-    with seat, seat.communicator() as before:
-        seat.start_again(DEADLINE_S)
+def test_a_membership_has_one_communicator_at_a_time(service: str) -> None:
+    (membership,) = join_all(service, "alone", 1)
+    with membership, membership.communicator() as before:
+        membership.start_again(DEADLINE_S)
         with pytest.raises(MisuseError, match="close the communicator of job alone"):
-            seat.communicator()
+            membership.communicator()
         before.close()
-        with seat.communicator() as after:
-            assert after.address == seat.bind
+        with membership.communicator() as after:
+            assert after.address == membership.bind
         with pytest.raises(MisuseError, match="timeout_s must be"):
-            seat.communicator(timeout_s=0.0)
+            membership.communicator(timeout_s=0.0)
     with pytest.raises(JoinError, match="given up"):
-        seat.port()
+        membership.port()
 
 
 def test_what_came_before_a_socket_was_connected_is_not_read(service: str) -> None:
     """Anyone can send to a port that is bound and not connected; a worker reads its switch's packets alone."""
-    (seat,) = seats_at(service, "spoofed", 1)
-    with seat, seat.port() as early, seat.port() as stranger:
-        early.sendto(b"x" * 276, seat.bind)
+    (membership,) = join_all(service, "spoofed", 1)
+    with membership, membership.port() as early, membership.port() as stranger:
+        early.sendto(b"x" * 276, membership.bind)
         stranger.setblocking(False)
-        with seat.communicator() as worker:
+        with membership.communicator() as worker:
             with pytest.raises(BlockingIOError):
                 stranger.recv(1)
             assert worker.allreduce(np.ones(3, np.float32)).tolist() == [1.0] * 3
@@ -167,9 +167,9 @@ def test_a_switch_takes_its_memory_back_while_a_child_keeps_what_it_inherited(
 @pytest.mark.parametrize("state", STATES)
 def test_a_child_cannot_take_part_in_its_parents_place(service: str, state: str) -> None:
     """Else the switch would add the child's numbers, and leave out the parent's, which come second."""
-    seats = seats_at(service, f"in-its-place-{state.replace(' ', '-')}")
+    memberships = join_all(service, f"in-its-place-{state.replace(' ', '-')}")
     mine, wrong = np.ones(5, np.float32), np.full(5, 100, np.float32)
-    workers = [] if state == "not begun" else [seat.communicator() for seat in seats]
+    workers = [] if state == "not begun" else [membership.communicator() for membership in memberships]
     if state == "idle":
         for future in [each.allreduce_async(mine) for each in workers]:
             future.result(DEADLINE_S)
@@ -177,13 +177,13 @@ def test_a_child_cannot_take_part_in_its_parents_place(service: str, state: str)
     if workers:
         assert FORKED in in_child(lambda: workers[0].allreduce(wrong))
         assert FORKED in in_child(lambda: workers[0].allreduce_async(wrong).result(SOON_S))
-    assert FORKED in in_child(lambda: seats[0].communicator().allreduce(wrong))
+    assert FORKED in in_child(lambda: memberships[0].communicator().allreduce(wrong))
     assert FORKED in in_child(lambda: join(service, job="of-the-child", rank=0, world_size=1))
-    assert in_child(lambda: close_all(*workers, *seats)) == "None"
-    workers = workers or [seat.communicator() for seat in seats]
+    assert in_child(lambda: close_all(*workers, *memberships)) == "None"
+    workers = workers or [membership.communicator() for membership in memberships]
     futures += [each.allreduce_async(mine) for each in workers[len(futures) :]]
     assert [future.result(DEADLINE_S).tolist() for future in futures] == [[2.0] * 5] * 2
-    close_all(*workers, *seats)
+    close_all(*workers, *memberships)
 
 
 def test_programs_that_a_worker_starts_inherit_nothing(service: str) -> None:
@@ -198,8 +198,8 @@ def test_programs_that_a_worker_starts_inherit_nothing(service: str) -> None:
         return found
 
     before = kept()
-    (seat,) = seats_at(service, "inherited", 1)
-    with seat, seat.communicator() as worker, seat.port():
+    (membership,) = join_all(service, "inherited", 1)
+    with membership, membership.communicator() as worker, membership.port():
         assert worker.allreduce(np.ones(3, np.float32)).tolist() == [1.0] * 3
         assert kept() <= before
 
@@ -207,9 +207,9 @@ def test_programs_that_a_worker_starts_inherit_nothing(service: str) -> None:
 CHILD_THAT_EXITS = """
 import os, sys, time
 import numpy as np
-from tests.integration.test_forked_children import seats_at
-seats = seats_at(sys.argv[1], "exits")
-workers = [seat.communicator() for seat in seats]
+from tests.integration.test_forked_children import join_all
+memberships = join_all(sys.argv[1], "exits")
+workers = [membership.communicator() for membership in memberships]
 future = workers[0].allreduce_async(np.ones(5, np.float32))
 time.sleep(0.05)
 if os.fork() == 0:
@@ -235,7 +235,7 @@ def test_a_child_exits_while_its_parents_collective_is_under_way(service: str) -
 PARENT_THAT_IS_KILLED = """
 import os, signal, sys
 from host_agent.joining import join
-seat = join(sys.argv[1], job="killed", rank=0, world_size=2, addresses=["127.0.2.1"])
+membership = join(sys.argv[1], job="killed", rank=0, world_size=2, addresses=["127.0.2.1"])
 child = os.fork()
 if child == 0:
     signal.pause()
@@ -251,7 +251,7 @@ def test_a_rank_that_is_killed_is_missed_at_once_though_its_child_lives(
     try:
         bench.address = "127.0.0.1:0"
         bench.address = bench.serve(grace_s=0.1).address
-        seat = bench.joining("killed", 1, 2)
+        membership = bench.joining("killed", 1, 2)
         killed = subprocess.Popen(
             [sys.executable, "-c", PARENT_THAT_IS_KILLED, bench.address], stdout=subprocess.PIPE, text=True
         )
@@ -259,7 +259,7 @@ def test_a_rank_that_is_killed_is_missed_at_once_though_its_child_lives(
             assert killed.stdout is not None
             child = int(killed.stdout.readline())
             killed.kill()
-            other = seat.result(DEADLINE_S)
+            other = membership.result(DEADLINE_S)
             at = time.monotonic()
             until(lambda: other.left)
             assert time.monotonic() - at < SOON_S

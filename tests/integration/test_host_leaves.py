@@ -25,7 +25,7 @@ from controller.service.serve import ServiceOptions
 from host_agent.collectives.collective import Op
 from host_agent.errors import ClosedCommunicatorError, NetsumError, PeerError
 from host_agent.job_api import jobs_pb2
-from host_agent.joining import Seat, join, leaf
+from host_agent.joining import Membership, join, leaf
 from host_agent.transport.shared_memory import LocalLink
 from host_agent.wire.constants import UDP_PORT
 from netsum.programs import compiled_program
@@ -89,21 +89,21 @@ class Ranks:
         hosts = [host.ip for host in service.options.network.hosts.values()]
         self.pool = ThreadPoolExecutor(RANKS)
 
-        def joined(rank: int) -> Seat:
+        def joined(rank: int) -> Membership:
             return join(
                 service.address, job=job, rank=rank, world_size=RANKS, addresses=[hosts[rank // 2]],
                 timeout_s=DEADLINE_S, **options,  # type: ignore[arg-type]
             )  # fmt: skip
 
-        self.seats = list(self.pool.map(joined, range(RANKS)))
+        self.memberships = list(self.pool.map(joined, range(RANKS)))
 
     def add(self, arrays: list[np.ndarray], op: Op = "sum") -> list[np.ndarray]:
         """All-reduce an array of each rank with a new communicator; whether its link is memory is in `in_memory`."""
         self.in_memory = [False] * RANKS
 
         def rank(number: int) -> np.ndarray:
-            self.seats[number].start_again(DEADLINE_S)
-            with self.seats[number].communicator(timeout_s=DEADLINE_S) as communicator:
+            self.memberships[number].start_again(DEADLINE_S)
+            with self.memberships[number].communicator(timeout_s=DEADLINE_S) as communicator:
                 link = communicator._link
                 self.in_memory[number] = isinstance(link, LocalLink) and link.is_attached
                 return communicator.allreduce(arrays[number], op=op)
@@ -111,8 +111,8 @@ class Ranks:
         return list(self.pool.map(rank, range(RANKS)))
 
     def close(self) -> None:
-        for seat in self.seats:
-            seat.close()
+        for membership in self.memberships:
+            membership.close()
         self.pool.shutdown()
 
 
@@ -200,11 +200,11 @@ def test_leaves_killed_in_the_middle_of_collectives(bed: LoopbackTestbed, tmp_pa
     shared = set(os.listdir("/dev/shm"))
     rounds, errors, ended = [0] * RANKS, list[NetsumError](), threading.Event()
 
-    def rank(number: int, seat: Seat) -> None:
+    def rank(number: int, membership: Membership) -> None:
         while not ended.is_set():
             try:
-                seat.start_again(DEADLINE_S)
-                with seat.communicator(timeout_s=SOON_S) as communicator:
+                membership.start_again(DEADLINE_S)
+                with membership.communicator(timeout_s=SOON_S) as communicator:
                     link = communicator._link
                     while True:
                         assert (communicator.allreduce(arrays[number]) == 6).all()
@@ -219,7 +219,9 @@ def test_leaves_killed_in_the_middle_of_collectives(bed: LoopbackTestbed, tmp_pa
     with service_on(options_for(bed, tmp_path)) as service:
         service.ready()
         ranks = Ranks(service, "killed-often")
-        threads = [ranks.pool.submit(rank, number, seat) for number, seat in enumerate(ranks.seats)]
+        threads = [
+            ranks.pool.submit(rank, number, membership) for number, membership in enumerate(ranks.memberships)
+        ]
         try:
             for _ in range(KILLS):
                 all_add_in_memory()
@@ -268,7 +270,7 @@ def test_another_user_is_refused_at_a_leaf(bed: LoopbackTestbed, tmp_path: Path)
         try:
             arrays = [np.full(5_000, rank, np.int32) for rank in range(RANKS)]
             ranks.add(arrays)
-            switches = sorted({seat.admission.switch for seat in ranks.seats})
+            switches = sorted({membership.admission.switch for membership in ranks.memberships})
             names = [line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
             digest = hashlib.sha256(service.address.encode()).hexdigest()[:8]
             keeping = [
@@ -322,7 +324,9 @@ def test_a_restart_of_the_controller_disturbs_no_leaf(bed: LoopbackTestbed, tmp_
             OperatorClient(service.address, timeout_s=DEADLINE_S) as operator,
         ):
             service.ready()
-            until(lambda: all(one.outbox for one in service.service.registry.jobs["goes-on"].seats.values()))
+            until(
+                lambda: all(one.outbox for one in service.service.registry.jobs["goes-on"].members.values())
+            )
             until(lambda: all(host.attached for host in service.service.registry.aggregators.hosts.values()))
             until(lambda: len(service.service.registry.switches.ready) == 3)
             view = operator.job("goes-on")

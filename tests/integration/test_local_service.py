@@ -22,7 +22,7 @@ import common, controller, sim, topologies
 assert {common.MINE, controller.MINE, sim.MINE, topologies.MINE} == {"the trainer's own"}
 import numpy, netsum
 from host_agent.joining import start_service
-with netsum.join(start_service(1), job="shadowed", rank=0, world_size=1) as seat, seat.communicator() as group:
+with netsum.join(start_service(1), job="shadowed", rank=0, world_size=1) as membership, membership.communicator() as group:
     print(group.allreduce(numpy.ones(3, numpy.float32)))
 """
 
@@ -74,7 +74,10 @@ def test_two_switches_with_a_cable_between_them_add_in_a_tree(monkeypatch: pytes
     address = start_service(3)
 
     def reduce(rank: int) -> Any:
-        with join(address, job="tree", rank=rank, world_size=3) as seat, seat.communicator() as group:
+        with (
+            join(address, job="tree", rank=rank, world_size=3) as membership,
+            membership.communicator() as group,
+        ):
             total = group.allreduce(np.full(700, 2.0**rank, np.float32))
             sent = [group.broadcast(np.array([rank]), root).tolist() for root in range(3)]
             with OperatorClient(address) as operator:
@@ -93,8 +96,8 @@ def test_it_is_joined_whatever_certificates_the_environment_names(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("NETSUM_TLS_CA", str(tmp_path / "of-another-controller.pem"))
-    with join(start_service(1), job="in-clear", rank=0, world_size=1) as seat:
-        assert seat.admission.num_workers == 1
+    with join(start_service(1), job="in-clear", rank=0, world_size=1) as membership:
+        assert membership.admission.num_workers == 1
 
 
 def test_a_controller_that_is_gone_is_not_blamed_on_a_variable_that_is_not_set(

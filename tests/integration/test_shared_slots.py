@@ -14,7 +14,7 @@ from controller.service.client import OperatorClient
 from controller.service.registry import RegistryOptions
 from controller.service.serve import ServiceOptions
 from host_agent import MissingWorkersError
-from host_agent.joining import JoinError, Seat, join
+from host_agent.joining import JoinError, Membership, join
 from host_agent.wire.constants import POOL_SLOTS, UDP_PORT
 from netsum.programs import compiled_program
 from netsum.star_service import star_network
@@ -65,17 +65,17 @@ class Trainer:
         futures = [
             pool.submit(join, address, job=name, rank=rank, world_size=WORKERS) for rank in range(WORKERS)
         ]
-        self.seats: list[Seat] = [future.result(DEADLINE_S) for future in futures]
-        for seat in self.seats:
-            seat.watch(
+        self.memberships: list[Membership] = [future.result(DEADLINE_S) for future in futures]
+        for membership in self.memberships:
+            membership.watch(
                 lambda rank, why: None, lambda why: None, lambda admission, why: self.restarts.append(why)
             )
         self._ends: list[Future[int]] = [
-            pool.submit(self._train, seat, rank) for rank, seat in enumerate(self.seats)
+            pool.submit(self._train, membership, rank) for rank, membership in enumerate(self.memberships)
         ]
 
-    def _train(self, seat: Seat, rank: int) -> int:
-        with seat.communicator(timeout_s=DEADLINE_S) as communicator:
+    def _train(self, membership: Membership, rank: int) -> int:
+        with membership.communicator(timeout_s=DEADLINE_S) as communicator:
             for step in range(10**9):
                 part = np.arange(ELEMENTS, dtype=np.int32) * (rank + 1) + step
                 part[0] = rank == 0 and self._stop.is_set()
@@ -100,8 +100,8 @@ class Trainer:
         """End the job in order: all its workers after the same step."""
         self._stop.set()
         assert len({end.result(DEADLINE_S) for end in self._ends}) == 1
-        for seat in self.seats:
-            seat.close()
+        for membership in self.memberships:
+            membership.close()
 
 
 def slots_of(operator: OperatorClient) -> dict[str, int]:
@@ -136,8 +136,10 @@ def test_workers_that_compute_move_without_them(service: ServiceThread, operator
             pool.submit(join, service.address, job="idle", rank=rank, world_size=WORKERS)
             for rank in range(WORKERS)
         ]
-        seats = [stack.enter_context(future.result(DEADLINE_S)) for future in futures]
-        workers = [stack.enter_context(seat.communicator(timeout_s=DEADLINE_S)) for seat in seats]
+        memberships = [stack.enter_context(future.result(DEADLINE_S)) for future in futures]
+        workers = [
+            stack.enter_context(membership.communicator(timeout_s=DEADLINE_S)) for membership in memberships
+        ]
 
         def add() -> None:
             sums = pool.map(lambda worker: worker.allreduce(np.ones(ELEMENTS, np.float32)), workers)
@@ -148,9 +150,13 @@ def test_workers_that_compute_move_without_them(service: ServiceThread, operator
         other.steps(3)
         other.stop()
         until(lambda: slots_of(operator) == {"idle": POOL_SLOTS})
-        until(lambda: all(seat.admission.epoch == seats[0].admission.epoch for seat in seats))
+        until(
+            lambda: all(
+                membership.admission.epoch == memberships[0].admission.epoch for membership in memberships
+            )
+        )
         add()
-        assert {worker.admission.epoch for worker in workers} == {seats[0].admission.epoch}
+        assert {worker.admission.epoch for worker in workers} == {memberships[0].admission.epoch}
         counted = [worker.activity().counters["chunks"] for worker in workers]
         assert counted == [2 * workers[0].stats.chunks] * WORKERS, "counts go on over moves"
 
@@ -168,14 +174,14 @@ def test_a_worker_that_does_not_answer_is_left_alone(testbed: LoopbackTestbed, t
         service.ready()
         with ThreadPoolExecutor(16) as pool, ExitStack() as stack:
             job = Trainer(service.address, "job", pool)
-            job.seats[1]._hold = lambda hold: None  # type: ignore[method-assign]
+            job.memberships[1]._hold = lambda hold: None  # type: ignore[method-assign]
             waiting = pool.submit(
                 join, service.address, job="late", rank=0, world_size=1, timeout_s=DEADLINE_S
             )
             until(lambda: any("worker 1 did not answer" in view.reason for view in operator.jobs()))
             assert not waiting.done()
             job.steps(20)  # in the old epoch
-            del job.seats[1]._hold
+            del job.memberships[1]._hold
             late = stack.enter_context(waiting.result(DEADLINE_S))
             assert late.admission.slot_count == POOL_SLOTS // 2
             job.steps(5)
@@ -191,10 +197,10 @@ def test_a_collective_held_for_too_long_names_who_is_missing(
             pool.submit(join, service.address, job="held", rank=rank, world_size=WORKERS)
             for rank in range(WORKERS)
         ]
-        seats = [stack.enter_context(future.result(DEADLINE_S)) for future in futures]
-        seats[1]._hold = lambda hold: None  # type: ignore[method-assign]
-        worker = stack.enter_context(seats[0].communicator(timeout_s=0.5))
-        stack.enter_context(seats[1].communicator())
+        memberships = [stack.enter_context(future.result(DEADLINE_S)) for future in futures]
+        memberships[1]._hold = lambda hold: None  # type: ignore[method-assign]
+        worker = stack.enter_context(memberships[0].communicator(timeout_s=0.5))
+        stack.enter_context(memberships[1].communicator())
         late = pool.submit(join, service.address, job="late", rank=0, world_size=1, timeout_s=DEADLINE_S)
         deadline = time.monotonic() + DEADLINE_S
         while worker._progress.boundary._limit is None:

@@ -429,7 +429,7 @@ def kill_a_worker(bed: Bed, job: SteadyJob, draw: random.Random) -> str:
     for worker in survivors:
         trouble = worker.last("trouble")
         assert trouble is not None, job.account()
-        said = f"{trouble['error']} {trouble['seat']}"
+        said = f"{trouble['error']} {trouble['membership']}"
         assert re.search(rf"\bworkers? ([0-9, ]+, )?{dead}\b", said), trouble
     return "every survivor's error names the missing worker"
 

@@ -54,9 +54,9 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: Any) -> Any:
             service_on(options) as service,
             join(
                 service.address, job="job", rank=0, world_size=1, slots=256, addresses=["127.0.2.3"]
-            ) as seat,
+            ) as membership,
         ):
-            seat._stream.send(jobs_pb2.FromWorker(report=jobs_pb2.Report(chunks=12, probes=3)))
+            membership._stream.send(jobs_pb2.FromWorker(report=jobs_pb2.Report(chunks=12, probes=3)))
             return then(urllib.parse.urlsplit(service.service.http).netloc)
     finally:
         bench.close()

@@ -34,7 +34,7 @@ import numpy as np
 from host_agent.joining import join, start_service
 
 def work(rank):
-    with join(controller, job="install", rank=rank, world_size=2) as seat, seat.communicator(timeout_s=60.0) as comm:
+    with join(controller, job="install", rank=rank, world_size=2) as membership, membership.communicator(timeout_s=60.0) as comm:
         return comm.allreduce(np.full(1000, 1.5 + rank, np.float32))
 
 controller = start_service(places=2)

@@ -300,8 +300,8 @@ def test_a_job_shows_what_zeros_saved(netsum: Netsum, controller: str) -> None:
         mine = array.copy()
         mine[64 * rank] = 1  # One block of a hundred at each worker, two at both.
         with (
-            join(controller, job="thin", rank=rank, world_size=2) as seat,
-            seat.communicator() as communicator,
+            join(controller, job="thin", rank=rank, world_size=2) as membership,
+            membership.communicator() as communicator,
         ):
             communicator.allreduce(mine, sparse="always")
             communicator.barrier()

@@ -21,7 +21,10 @@ from netsum import Communicator, NetsumError, Statistics
 
 
 def add(controller: str, values: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
-    with netsum.join(controller, job="typed", rank=0, world_size=2) as seat, seat.communicator(timeout_s=60.0) as workers:
+    with (
+        netsum.join(controller, job="typed", rank=0, world_size=2) as membership,
+        membership.communicator(timeout_s=60.0) as workers,
+    ):
         assert_type(workers, Communicator)
         assert_type(workers.total_stats, Statistics)
         try:

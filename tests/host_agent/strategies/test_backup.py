@@ -36,10 +36,10 @@ def _train(rank: int, world: int, slow_s: float, quorum: int) -> Any:
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.5)
     inputs, targets = tasks.rows(rank)
     passes = 0
-    seat = netsum.join(
+    membership = netsum.join(
         service, job=f"backup-{slow_s}", rank=rank, world_size=world, quorum=quorum, timeout_s=DEADLINE_S
     )
-    with seat, seat.communicator(timeout_s=DEADLINE_S) as comm:
+    with membership, membership.communicator(timeout_s=DEADLINE_S) as comm:
         s: Any = netsum.strategy("backup", model, optimizer, communicator=comm, rounds=ROUNDS)
         with s:
             for number in s.training():
@@ -85,10 +85,10 @@ def _refused(rank: int, world: int) -> list[str]:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     refusals = []
     # Another order than that of the process group.
-    seat = netsum.join(
+    membership = netsum.join(
         service, job="refused", rank=(rank + 1) % world, world_size=world, timeout_s=DEADLINE_S
     )
-    with seat, seat.communicator(timeout_s=DEADLINE_S) as comm:
+    with membership, membership.communicator(timeout_s=DEADLINE_S) as comm:
         for options in ({"rounds": 0}, {"rounds": 1, "scaler": object()}, {"rounds": 1}):
             with pytest.raises(MisuseError) as refusal:
                 netsum.strategy("backup", model, optimizer, communicator=comm, **options)

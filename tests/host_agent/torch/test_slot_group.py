@@ -1,4 +1,4 @@
-"""The start of a process group's membership, with a seat of this process: the table, and what waits for it."""
+"""The start of a process group, with a membership of this process: the table, and what waits for it."""
 
 import itertools
 import threading
@@ -34,7 +34,7 @@ class Does:
 
 
 class Place:
-    """A seat whose start ends when it may."""
+    """A membership whose start ends when it may."""
 
     def __init__(self) -> None:
         self.may_start = threading.Event()
@@ -54,11 +54,11 @@ class Place:
         self.closed.set()
 
 
-def group_on(seat: Place) -> SlotGroup:
+def group_on(membership: Place) -> SlotGroup:
     def none_free(refusal: Any) -> Any:
         raise AssertionError(refusal)
 
-    return SlotGroup(cast(Any, seat), 1.0, Failures(dist.HashStore(), 0, [0], 1.0), none_free)
+    return SlotGroup(cast(Any, membership), 1.0, Failures(dist.HashStore(), 0, [0], 1.0), none_free)
 
 
 def test_the_table_is_whole_but_for_a_start_that_ends_twice() -> None:
@@ -67,41 +67,41 @@ def test_the_table_is_whole_but_for_a_start_that_ends_twice() -> None:
 
 
 def test_collectives_begun_before_the_end_of_the_start_keep_their_order() -> None:
-    seat = Place()
-    group = group_on(seat)
+    membership = Place()
+    group = group_on(membership)
     early = [group.barrier(label) for label in ("a", "b")]
     assert not any(each.done() for each in early)
-    seat.may_start.set()
+    membership.may_start.set()
     assert [each.result(10) for each in early] == ["a", "b"]
     assert group.barrier("c").result(10) == "c"
-    assert seat.does.begun == ["a", "b", "c"]
+    assert membership.does.begun == ["a", "b", "c"]
     group.close()
-    assert seat.does.closed
+    assert membership.does.closed
 
 
 def test_a_group_closed_while_it_starts_fails_what_waits_and_closes_what_comes() -> None:
-    seat = Place()
-    group = group_on(seat)
+    membership = Place()
+    group = group_on(membership)
     waits = group.barrier("a")
     group.close()
     for failed in (waits, group.barrier("b")):
         with pytest.raises(ClosedCommunicatorError, match="the process group was destroyed"):
             failed.result(10)
     starting = [each for each in threading.enumerate() if each.name == "netsum-start"]
-    seat.may_start.set()
+    membership.may_start.set()
     for each in starting:
         each.join(10)
-    assert seat.does.closed
-    assert seat.does.begun == []
+    assert membership.does.closed
+    assert membership.does.begun == []
 
 
 def test_a_group_that_cannot_be_resized_goes_on_and_leaves_the_job_with_its_end() -> None:
-    seat = Place()
-    group = group_on(seat)
+    membership = Place()
+    group = group_on(membership)
     with pytest.raises(MisuseError, match="without slots of a switch cannot be resized"):
         group.hand_over()
-    seat.may_start.set()
+    membership.may_start.set()
     assert group.barrier("after").result(10) == "after"
     assert not group._failures._destroyed
     group.close()
-    assert seat.closed.is_set()
+    assert membership.closed.is_set()

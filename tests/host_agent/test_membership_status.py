@@ -14,9 +14,9 @@ from host_agent.job_api.jobs_pb2 import (
     ToWorker,
 )
 from host_agent.joining import JoinError, NoSlotsError
-from host_agent.joining.membership import Membership, Watcher
+from host_agent.joining.membership_status import MembershipStatus, Watcher
 
-SEATED = ToWorker(place=Place(host="h1", ip="127.0.0.1", lease="secret"))
+PLACED = ToWorker(place=Place(host="h1", ip="127.0.0.1", lease="secret"))
 GATHERING = ToWorker(gathering=Gathering(missing=[1]))
 
 
@@ -39,17 +39,17 @@ ENDED = ToWorker(ended=Ended(reason="all its workers have left"))
 
 
 @pytest.fixture
-def membership() -> Membership:
-    return Membership(JobRequest("job", 2).join_message(0, ["127.0.0.1"]))
+def membership() -> MembershipStatus:
+    return MembershipStatus(JobRequest("job", 2).join_message(0, ["127.0.0.1"]))
 
 
-def feed(membership: Membership, *messages: ToWorker) -> None:
+def feed(membership: MembershipStatus, *messages: ToWorker) -> None:
     for message in messages:
         membership.take(message)
 
 
-def test_an_epoch_is_over_when_workers_are_missing_for_the_next(membership: Membership) -> None:
-    feed(membership, SEATED, GATHERING, ADMITTED)
+def test_an_epoch_is_over_when_workers_are_missing_for_the_next(membership: MembershipStatus) -> None:
+    feed(membership, PLACED, GATHERING, ADMITTED)
     feed(membership, ToWorker(left=Left(rank=1, reason="it left")), GATHERING)
     assert membership.trouble == "the job is being restarted: workers [1] have not joined"
     assert membership.opening().attach.epoch == 7
@@ -58,17 +58,19 @@ def test_an_epoch_is_over_when_workers_are_missing_for_the_next(membership: Memb
     assert membership.restarted("here", 1.0).epoch == 8
 
 
-def test_a_seat_that_a_new_controller_does_not_know_is_asked_for_again(membership: Membership) -> None:
-    feed(membership, SEATED, GATHERING)
+def test_a_membership_that_a_new_controller_does_not_know_is_asked_for_again(
+    membership: MembershipStatus,
+) -> None:
+    feed(membership, PLACED, GATHERING)
     assert membership.refused("NOT_FOUND", "job job has ended, or worker 0 has left it")
     assert membership.opening().WhichOneof("message") == "join"
-    feed(membership, SEATED, ADMITTED)
+    feed(membership, PLACED, ADMITTED)
     membership.joined("here", 1.0)
 
 
-@pytest.mark.parametrize("messages", [(), (SEATED,), (SEATED, GATHERING)])
+@pytest.mark.parametrize("messages", [(), (PLACED,), (PLACED, GATHERING)])
 def test_a_refusal_before_the_admission_ends_joining(
-    membership: Membership, messages: tuple[ToWorker, ...]
+    membership: MembershipStatus, messages: tuple[ToWorker, ...]
 ) -> None:
     feed(membership, *messages)
     assert not membership.refused("RESOURCE_EXHAUSTED", "the switch is full")
@@ -77,14 +79,16 @@ def test_a_refusal_before_the_admission_ends_joining(
         membership.joined("here", 1.0)
 
 
-def test_after_the_admission_a_refusal_is_the_end(membership: Membership) -> None:
-    feed(membership, SEATED, ADMITTED)
+def test_after_the_admission_a_refusal_is_the_end(membership: MembershipStatus) -> None:
+    feed(membership, PLACED, ADMITTED)
     assert not membership.refused("NOT_FOUND", "worker 0 reattached too late")
     assert membership.trouble == "the job ended: worker 0 reattached too late"
     assert not membership.unreachable("refused")
 
 
-def test_messages_that_come_after_the_seat_was_given_up_are_dropped(membership: Membership) -> None:
+def test_messages_that_come_after_the_membership_was_given_up_are_dropped(
+    membership: MembershipStatus,
+) -> None:
     heard: list[str] = []
     watcher = Watcher(
         lambda rank, reason: heard.append(reason),
@@ -92,12 +96,12 @@ def test_messages_that_come_after_the_seat_was_given_up_are_dropped(membership: 
         lambda admission, reason: heard.append(reason),
         heard.append,
     )
-    feed(membership, SEATED, ADMITTED)
+    feed(membership, PLACED, ADMITTED)
     membership.watch(watcher)
     feed(membership, RESTARTED)
     membership.close()
-    feed(membership, ToWorker(left=Left(rank=1, reason="it left")), GATHERING, RESTARTED, SEATED, ENDED)
+    feed(membership, ToWorker(left=Left(rank=1, reason="it left")), GATHERING, RESTARTED, PLACED, ENDED)
     assert membership.unreachable("refused")
     assert heard == ["an operator restarted the job"]
-    with pytest.raises(JoinError, match="the seat in job job was given up"):
+    with pytest.raises(JoinError, match="the membership in job job was given up"):
         membership.epoch_after(8, "here", 1.0, lambda: None)
