@@ -44,7 +44,7 @@ class JobController:
 
     `tables`: the tables of each switch, by name; the mapping is only read here, and programs and addresses have been set.
     `slot_capacity`: number of slots that each switch's program has. `lanes`: int32 values a packet carries, the same on all
-    switches. `cuts_copies`: whether the switches' programs leave out lanes of a RESULT that a worker does not need.
+    switches. `header_only`: whether the switches' programs leave out lanes of a RESULT that a worker does not need.
     `new_token`: makes 32 bits that no one can guess. `unix_seconds`: returns the Unix time, from which epochs are made.
     """
 
@@ -55,12 +55,12 @@ class JobController:
         slot_capacity: int,
         lanes: int,
         *,
-        cuts_copies: bool = False,
+        header_only: bool = False,
         new_token: Callable[[], int] = lambda: secrets.randbits(32),
         unix_seconds: Callable[[], float] = time.time,
     ) -> None:
         # The jobs and reservations of each switch, by the switch's name.
-        self.ledgers = {name: JobLedger(slot_capacity, lanes, cuts_copies=cuts_copies) for name in switches}
+        self.ledgers = {name: JobLedger(slot_capacity, lanes, header_only=header_only) for name in switches}
         self._new_token = new_token
         self._unix_seconds = unix_seconds
         self._switches = switches

@@ -75,7 +75,7 @@ class Job:
     parent: ParentLink | None = None
     quorum: int = 0  # Contributions that complete a roll call; 0: no quorum.
     # Whether the switch's program leaves out lanes of a RESULT that a worker does not need.
-    cuts_copies: bool = False
+    header_only: bool = False
 
     @property
     def admissions(self) -> list[Admission]:
@@ -91,7 +91,7 @@ class Job:
                 lanes=self.lanes,
                 switch=switch_of(worker),
                 quorum=self.quorum,
-                cuts_copies=int(self.cuts_copies),
+                header_only=int(self.header_only),
             )
             for worker_id, worker in enumerate(self.workers)
         ]

@@ -21,16 +21,16 @@ DEFAULT_SLOTS = 64  # For a job that requests no number.
 class JobLedger:
     """The jobs of one switch.
 
-    `lanes`: int32 values a packet of the switch's program carries. `cuts_copies`: whether the program leaves out lanes of a
+    `lanes`: int32 values a packet of the switch's program carries. `header_only`: whether the program leaves out lanes of a
     RESULT that a worker does not need. `last_epoch`: the highest epoch known to have been used on this switch.
     """
 
     def __init__(
-        self, slot_capacity: int, lanes: int, last_epoch: int = 0, *, cuts_copies: bool = False
+        self, slot_capacity: int, lanes: int, last_epoch: int = 0, *, header_only: bool = False
     ) -> None:
         self.allocator = SlotAllocator(slot_capacity)
         self._lanes = lanes
-        self.cuts_copies = cuts_copies
+        self.header_only = header_only
         self._last_epoch = last_epoch
         self._jobs: dict[int, Job] = {}
         self._reserved: dict[str, Reservation] = {}
@@ -135,7 +135,7 @@ class JobLedger:
         held = reserved or self.reserve(name, slots)
         job = Job(
             *(name, held.job_id, epoch, token, held.slots, self._lanes, placed, parent, quorum),
-            cuts_copies=self.cuts_copies,
+            header_only=self.header_only,
         )
         del self._reserved[name]
         self._last_epoch = epoch

@@ -26,7 +26,7 @@ class OneSwitch:
         How many slots jobs may have.
     lanes
         int32 values a packet of its program carries.
-    cuts_copies, new_token, unix_seconds
+    header_only, new_token, unix_seconds
         As for `JobController`.
 
     Attributes
@@ -41,7 +41,7 @@ class OneSwitch:
         slots: int,
         lanes: int,
         *,
-        cuts_copies: bool = False,
+        header_only: bool = False,
         new_token: Callable[[], int] = lambda: secrets.randbits(32),
         unix_seconds: Callable[[], float] = time.time,
     ) -> None:
@@ -52,7 +52,7 @@ class OneSwitch:
         alone = {_SWITCH: TreeSwitch(_SWITCH, "", "", {})}
         self._controller = JobController(
             *(alone, self._tables, slots, lanes),
-            cuts_copies=cuts_copies,
+            header_only=header_only,
             new_token=new_token,
             unix_seconds=unix_seconds,
         )

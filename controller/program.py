@@ -73,7 +73,7 @@ def passes_of(names: ProgramNames) -> int:
     return _cells_of_a_lane(names) // POOL_VERSIONS // POOL_SLOTS
 
 
-def cuts_copies(registers: Iterable[str]) -> bool:
+def makes_header_only(registers: Iterable[str]) -> bool:
     """Return whether a program of one pass with these registers leaves out lanes of a RESULT that a worker does not need."""
     return any(name.endswith((".slot_header_back", ".slot_workers")) for name in registers)
 
@@ -101,7 +101,7 @@ class CompiledFiles:
         self.lanes = lanes_of(self.names)
         self.slots = slots_of(self.names)
         self.knows_trees = entries.JOB_PARENT in self.names.tables
-        self.cuts_copies = passes_of(self.names) == 1 and cuts_copies(self.names.registers)
+        self.header_only = passes_of(self.names) == 1 and makes_header_only(self.names.registers)
 
     def device_config(self) -> bytes:
         """Return the program in the form that the switch loads; `WrongProgramError` if the file cannot be read."""

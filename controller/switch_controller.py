@@ -23,7 +23,7 @@ class SwitchController(OneSwitch, Closing):
     def __init__(self, session: P4RuntimeSession, election_id: int, files: CompiledFiles) -> None:
         self._election_id = election_id
         self._files = files
-        super().__init__(self._begin(session), files.slots, files.lanes, cuts_copies=files.cuts_copies)
+        super().__init__(self._begin(session), files.slots, files.lanes, header_only=files.header_only)
         self.programmed = False
 
     @classmethod

@@ -31,7 +31,7 @@ from host_agent.collectives.allreduce import Rounding
 from host_agent.collectives.collective import check_root
 from host_agent.collectives.exact import Exact, ExactRequest
 from host_agent.collectives.rows import AllReduceRowsRequest, Rows
-from host_agent.collectives.shards import refuse_quorum
+from host_agent.collectives.scatter_gather import refuse_quorum
 from host_agent.collectives.sparse import Sparse
 from host_agent.compilation_news import news
 from host_agent.control import Control

@@ -88,7 +88,7 @@ class JobRegistry:
         """Return an empty ledger for a switch, whose epochs go on from the last one in the store."""
         files = self.files
         return JobLedger(
-            files.slots, files.lanes, self.store.switch(switch)[0], cuts_copies=files.cuts_copies
+            files.slots, files.lanes, self.store.switch(switch)[0], header_only=files.header_only
         )
 
     def find(self, name: str) -> ServiceJob:

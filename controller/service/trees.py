@@ -275,7 +275,7 @@ class JobTrees:
                 tuple(replace(child, worker_id=number) for number, child in enumerate(branch.children)),
                 branch.parent,
                 record.quorum,
-                self.ledgers[branch.switch].cuts_copies,
+                self.ledgers[branch.switch].header_only,
             )
             for branch in tree.branches
         }

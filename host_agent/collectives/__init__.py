@@ -4,7 +4,7 @@ from host_agent.collectives.allreduce import AllReduceRequest
 from host_agent.collectives.broadcast import BarrierRequest, BroadcastRequest
 from host_agent.collectives.collective import Collective, OnOverflow, Op, Request
 from host_agent.collectives.quorum import Offer, Reduced, RoundRequest
-from host_agent.collectives.shards import AllGatherRequest, ReduceScatterRequest
+from host_agent.collectives.scatter_gather import AllGatherRequest, ReduceScatterRequest
 
 __all__ = [
     "AllGatherRequest",

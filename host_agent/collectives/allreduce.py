@@ -119,7 +119,7 @@ def _whole_pass(
     op, bits, root = request.op, request.bits, request.root
     codec = CODEC_OF[target.dtype.name, op] if bits == "full" else packed_codec(bits, admission.world_size)
     # Sums that do not fit int32 are an error at all workers, and codecs of several rounds need the result of the first.
-    spares = root not in (None, admission.rank) and codec is not INT32 and codec.rounds == 1
+    is_header_only = root not in (None, admission.rank) and codec is not INT32 and codec.rounds == 1
     seed = _seed_of(request.seed, sequence, admission.rank) if _is_stochastic(request) else None
     return Pass(
         codec if target.size else NOTHING,
@@ -130,7 +130,7 @@ def _whole_pass(
         flip=-1 if op == "min" else 0,
         divisor=request.divisor or admission.world_size if op == "mean" else 1,
         seed=seed,
-        spare=ALL_BLOCKS if spares else NO_BLOCKS,
+        header_only=ALL_BLOCKS if is_header_only else NO_BLOCKS,
     )
 
 

@@ -54,14 +54,14 @@ class BroadcastRequest:
             target.view(np.uint32) if values.nbytes % 4 == 0 else np.zeros(values.nbytes // 4 + 1, np.uint32)
         )
         source = words
-        contributes, spare = CONTRIBUTES_NOTHING, NO_BLOCKS
+        contributes, header_only = CONTRIBUTES_NOTHING, NO_BLOCKS
         if admission.rank == self.root:
             source = _padded_words(flat_source(values, dtype))
-            contributes, spare = CONTRIBUTES_DATA, ALL_BLOCKS
+            contributes, header_only = CONTRIBUTES_DATA, ALL_BLOCKS
         if values.nbytes == 0:
             only = Pass(NOTHING, OP_BOR, mark)
         else:
-            only = Pass(WORDS, OP_BOR, mark, source, words, contributes=contributes, spare=spare)
+            only = Pass(WORDS, OP_BOR, mark, source, words, contributes=contributes, header_only=header_only)
 
         def finish(statistics: Statistics) -> Array:
             if admission.rank == self.root and not np.may_share_memory(source, words):

@@ -131,7 +131,7 @@ class BlockSparse:
                 yield data
             yield from self._next_bitmap(self._blocks_after(bitmap, union.size), ahead)
             united.append(bitmap)
-        for bitmap in united if self._whole.spare == NO_BLOCKS else ():
+        for bitmap in united if self._whole.header_only == NO_BLOCKS else ():
             yield from self._clear(bitmap)
 
     def count(self, statistics: Statistics) -> None:

@@ -15,7 +15,7 @@ _PLAIN_FIELDS: Final = [
     "slot_count",
     "lanes",
     "quorum",
-    "cuts_copies",
+    "header_only",
 ]
 """Fields of both an admission and its ticket."""
 

@@ -34,7 +34,7 @@ from host_agent.protocol.records import (
     PASS_RING,
     PROBE_NUMBERS,
     PROBE_RING,
-    is_spare,
+    is_header_only,
     pool_index_of,
     slot_of,
 )
@@ -213,7 +213,7 @@ def _verdict_on_result(
         possible &= record.quorum == 0
     block = slot.index - record.lead
     has_lanes = block >= 0 and block_has_lanes(record.payload, block)
-    may_be_cut = has_lanes and flags == 0 and is_spare(record, block)
+    may_be_cut = has_lanes and flags == 0 and is_header_only(record, block)
     if not possible or (has_lanes != (flags == FLAG_LANES) and not may_be_cut):
         return np.int64(MALFORMED)
     return np.int64(ACCEPTED)
@@ -230,7 +230,7 @@ def _take_payload(core: Record, record: Record, slot: Record, words: Words, head
         return
     if not block_has_lanes(record.payload, block):
         read_block(record.payload, block, core.lanes, core.headroom, words[:0])
-    elif not is_spare(record, block):  # Lanes that are not needed are not read.
+    elif not is_header_only(record, block):  # Lanes that are not needed are not read.
         lanes = words[HEADER_WORDS : HEADER_WORDS + core.lanes]
         read_block(record.payload, block, core.lanes, core.headroom, lanes)
 

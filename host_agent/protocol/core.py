@@ -116,7 +116,7 @@ class WorkerCore:
             raise MisuseError(f"at most {PASS_RING} passes can be under way: wait until one is done")
         state, _, passes = self.records
         given = self.admission
-        record = work.lay_out(given.lanes, given.slot_count, given.cuts_copies)
+        record = work.lay_out(given.lanes, given.slot_count, given.header_only)
         begin_pass(state, passes, record[0], now_ns)
         self._under_way.append(work)
 

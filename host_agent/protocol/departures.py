@@ -26,14 +26,14 @@ from host_agent.protocol.records import (
     PROBE_NUMBERS,
     PROBE_RING,
     has_data,
-    is_spare,
+    is_header_only,
     pool_index_of,
     slot_of,
 )
 from host_agent.protocol.recovery import detect_losses, suspect_more, suspect_oldest, window_is_full
 from host_agent.protocol.timeout import look_again_at, quiet_after_ns, repeat_after_ns
 from host_agent.wire.constants import (
-    FLAG_HEADER_BACK,
+    FLAG_HEADER_ONLY,
     FLAG_LANES,
     FLAG_QUORUM,
     HEADER_BYTES,
@@ -333,8 +333,8 @@ def _write_contribution(core: Record, record: Record, slot: Record, words: Words
         is_absent(record.payload, block) or not has_data(record, block)
     ):
         contributes = np.int64(CONTRIBUTES_NOTHING)
-    if has_lanes and is_spare(record, block):
-        flags |= FLAG_HEADER_BACK
+    if has_lanes and is_header_only(record, block):
+        flags |= FLAG_HEADER_ONLY
         if slot.room != 0 and core.levels == 1:
             has_lanes = False  # The slot is full: it is the RESULT that is asked for, without lanes.
     if contributes == CONTRIBUTES_NOTHING and slot.room == 0 and core.gives_room == 0:

@@ -43,9 +43,9 @@ class Pass:
     # worker does that has nothing to add.
     own: npt.NDArray[np.uint16] | None = None
     seed: int | None = None  # Seed of stochastic rounding; None: numbers are rounded to the nearest.
-    # Blocks of the array, from the first number to the one before the second. spare: this worker needs the header alone of their
-    # RESULTs, which a codec of one round allows. data: it contributes to these, and to the others as if they were zero.
-    spare: tuple[int, int] = NO_BLOCKS
+    # Blocks of the array, from the first number to the one before the second. header_only: RESULTs of these may be header-only,
+    # which a codec of one round allows. data: it contributes to these, and to the others as if they were zero.
+    header_only: tuple[int, int] = NO_BLOCKS
     data: tuple[int, int] = ALL_BLOCKS
     offered: bool | None = (
         None  # Roll call: whether this worker contributes from the beginning; None: no roll call.
@@ -64,10 +64,10 @@ class Pass:
         """Bits of the workers that a roll call has added, when it is done."""
         return int(self.record["added"][0])
 
-    def lay_out(self, lane_count: int, slot_count: int, cuts_copies: int = 0) -> Records:
+    def lay_out(self, lane_count: int, slot_count: int, header_only: int = 0) -> Records:
         """Allocate what the pass needs and return its record (`PASS`, one element).
 
-        `cuts_copies`: whether the switches leave lanes out of RESULTs; if not, `spare` has no effect.
+        `header_only`: whether the switches make header-only RESULTs; if not, the attribute `header_only` has no effect.
         """
         self.slot_count = slot_count
         codec = self.codec
@@ -96,8 +96,8 @@ class Pass:
             "chunks": chunks,
             "quorum": self.offered is not None,
             "offered": self.offered is True,
-            "spare_from": self.spare[0] if cuts_copies else 0,
-            "spare_to": self.spare[1] if cuts_copies else 0,
+            "header_only_from": self.header_only[0] if header_only else 0,
+            "header_only_to": self.header_only[1] if header_only else 0,
             "data_from": self.data[0],
             "data_to": self.data[1],
         }

@@ -162,9 +162,9 @@ PASS: Final = _record(
     "quorum",  # it is a roll call: a quorum of contributions completes its chunk
     "offered",  # this worker contributes to it; not before that
     "added",  # bits of the workers whose contributions its RESULT has
-    # Blocks of the array: of whose RESULTs this worker needs the header alone, and those that it contributes to.
-    "spare_from",
-    "spare_to",
+    # Blocks of the array: those of whose RESULTs this worker needs the header only, and those that it contributes to.
+    "header_only_from",
+    "header_only_to",
     "data_from",
     "data_to",
     more=[("payload", PAYLOAD)],
@@ -172,11 +172,11 @@ PASS: Final = _record(
 
 
 @compiled_inline
-def is_spare(record: Record, block: int) -> bool:
-    """Whether this worker needs the header alone of the RESULT of a block of the pass."""
-    if record.spare_to == 0:
+def is_header_only(record: Record, block: int) -> bool:
+    """Whether this worker needs a header-only RESULT of a block of the pass."""
+    if record.header_only_to == 0:
         return False
-    return bool(record.spare_from <= array_block(record.payload, block) < record.spare_to)
+    return bool(record.header_only_from <= array_block(record.payload, block) < record.header_only_to)
 
 
 @compiled_inline

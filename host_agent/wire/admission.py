@@ -36,8 +36,8 @@ class Admission:
         worker ids are ranks.
     quorum : int
         Number of contributions that complete a roll call of the job; 0: it has none.
-    cuts_copies : int
-        1 if the job's switches leave the lanes out of a RESULT for a worker that says it needs none (FLAG_HEADER_BACK).
+    header_only : int
+        1 if the job's switches leave the lanes out of a RESULT for a worker that says it needs none (FLAG_HEADER_ONLY).
 
     Raises
     ------
@@ -55,7 +55,7 @@ class Admission:
     switch: tuple[str, int] = ("127.0.0.1", UDP_PORT)
     path: Path = ()
     quorum: int = 0
-    cuts_copies: int = 0
+    header_only: int = 0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -84,7 +84,7 @@ class Admission:
                 )
 
         _check_range("quorum", self.quorum, 0, self.num_workers)
-        _check_range("cuts_copies", self.cuts_copies, 0, 1)
+        _check_range("header_only", self.header_only, 0, 1)
         if self.quorum and self.slot_count < 2:
             raise AdmissionError("admission: a job with a quorum has two slots at least")
         if not self.path:
@@ -129,7 +129,7 @@ class Admission:
         if not isinstance(members, dict):
             raise AdmissionError(f"admission: expected a JSON object, got {type(members).__name__}")
         names = {field.name for field in fields(cls)}
-        required = names - {"switch", "path", "quorum", "cuts_copies"}
+        required = names - {"switch", "path", "quorum", "header_only"}
         if not required <= members.keys() <= names:
             wrong = sorted((required - members.keys()) | (members.keys() - names))
             raise AdmissionError(f"admission: missing or unknown members {', '.join(wrong)}")

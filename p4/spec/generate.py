@@ -86,9 +86,9 @@ def p4_quorum_constants(spec: Spec) -> str:
     return f"const bit<4> FLAG_QUORUM = {flag['value']}; // {flag['doc']}\n"
 
 
-def p4_shard_constants(spec: Spec) -> str:
-    """Write what only results of which a worker needs a part need."""
-    flag = spec["shards"]["flag"]
+def p4_header_only_constants(spec: Spec) -> str:
+    """Write the flag of header-only results."""
+    flag = spec["header_only"]["flag"]
     return f"const bit<4> FLAG_HEADER_BACK = {flag['value']}; // {flag['doc']}\n"
 
 
@@ -112,8 +112,8 @@ def python_constants(spec: Spec) -> str:
             lines.append(f"{group.upper()}_{name.upper()}: Final = {item['value']}  # {item['doc']}")
     flag = spec["quorum"]["flag"]
     lines += [f"FLAG_QUORUM: Final = {flag['value']}", f'"""{flag["doc"]}"""']
-    flag = spec["shards"]["flag"]
-    lines += [f"FLAG_HEADER_BACK: Final = {flag['value']}  # {flag['doc']}"]
+    flag = spec["header_only"]["flag"]
+    lines += [f"FLAG_HEADER_ONLY: Final = {flag['value']}  # {flag['doc']}"]
     lines += [
         "",
         f"EXPONENT_BIAS: Final = {exponent['bias']}",
@@ -147,7 +147,7 @@ def python_constants(spec: Spec) -> str:
 def lua_specification(spec: Spec) -> str:
     """Write the specification as a table of Lua, which Wireshark's dissectors are written in."""
     protocol, exponent, quorum = spec["protocol"], spec["exponent"], spec["quorum"]["flag"]
-    header_back = spec["shards"]["flag"]
+    header_only = spec["header_only"]["flag"]
     lines = [
         "local SPEC = {",
         *(
@@ -156,7 +156,7 @@ def lua_specification(spec: Spec) -> str:
         ),
         f"    level_shift = {spec['tree']['level_shift']},",
         f"    quorum = {{ flag = {quorum['value']}, doc = {lua_string(quorum['doc'])} }},",
-        f"    header_back = {{ flag = {header_back['value']}, doc = {lua_string(header_back['doc'])} }},",
+        f"    header_only = {{ flag = {header_only['value']}, doc = {lua_string(header_only['doc'])} }},",
         f"    pool_versions = {spec['pool']['versions']},",
         f"    lane_bytes = {spec['lanes']['bytes']},",
         f"    lane_counts = {{ {', '.join(map(str, lane_counts(spec)))} }},",
@@ -201,7 +201,7 @@ def outputs() -> dict[Path, str]:
     }
     files[ROOT / "p4/shared/tree_constants.p4"] = p4 + p4_tree_constants(spec)
     files[ROOT / "p4/shared/quorum_constants.p4"] = p4 + p4_quorum_constants(spec)
-    files[ROOT / "p4/shared/shard_constants.p4"] = p4 + p4_shard_constants(spec)
+    files[ROOT / "p4/shared/shard_constants.p4"] = p4 + p4_header_only_constants(spec)
     return files
 
 

@@ -1,6 +1,6 @@
 // Bitmap of workers beside slot_seen. For the slot of a quorum: the contributors; slot_seen also has the bits of late workers.
 // For any other slot: the workers that need the header of the RESULT alone
-// (docs/protocol.md#results-without-lanes); their copies lose the lanes in egress, by CopyParser.
+// (docs/protocol.md#header-only-results); their copies lose the lanes in egress, by CopyParser.
 
 control SlotWorkers(inout headers_t hdr, in pool_index_t index, in worker_bitmap_t bits, in finding_t found,
                     inout bit<1> names_members, inout worker_bitmap_t header_back) {

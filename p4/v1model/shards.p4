@@ -1,5 +1,5 @@
 // RESULTs of which a worker needs the header alone: it owns no part of the chunk, or has the chunk's contents.
-// docs/protocol.md#results-without-lanes says why this is safe.
+// docs/protocol.md#header-only-results says why this is safe.
 
 // Cuts the lanes of the copies for such workers. An answer to one worker is no replica: the slot decides about its lanes.
 control CutCopy(inout headers_t hdr, in worker_bitmap_t header_back, in bit<16> replica) {

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from controller.errors import JobRefusedError
 from host_agent.collectives import AllReduceRequest, BroadcastRequest, Collective
-from host_agent.collectives.shards import gather_pass
+from host_agent.collectives.scatter_gather import gather_pass
 from host_agent.collectives.sparse import AUTO_LEAST_BYTES
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission, fingerprint
@@ -300,7 +300,9 @@ class NetsumJob:
         least = blocks if zero is None else blocks - int(zero.sum())
         kind, root = self._work.buckets[bucket].kind, self._work.buckets[bucket].root
         if kind == "all-gather":  # Blocks that are its own alone come back without lanes.
-            first, end = gather_pass(self.workers[worker].admission, 0, output.array, output.array).spare
+            first, end = gather_pass(
+                self.workers[worker].admission, 0, output.array, output.array
+            ).header_only
             least = blocks = blocks - (end - first)
         elif kind == "reduce" and worker != root:
             least = blocks = 0

@@ -39,8 +39,8 @@ class BlockPass:
     # worker contributes a block that it knows to be zero. int32, float32: SUM with exponents, which takes two chunk
     # numbers. broadcast: worker 0's words; the others contribute a header alone. barrier: headers alone. call: a roll call,
     # to which each worker contributes whenever it likes. members: the sum over the members of the roll call before it.
-    # reduce: a sum; all but worker 0 need the header of the RESULT alone. gather: worker 0's words, and it needs the header
-    # alone; a chunk of an all-gather.
+    # reduce: a sum; all but worker 0 need a header-only RESULT. gather: worker 0's words, and it needs a
+    # header-only RESULT; a chunk of an all-gather.
     kind: Kind = "sum"
     agreed: bool = True  # False if the last worker of the job takes it for another collective.
 

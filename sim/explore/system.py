@@ -105,7 +105,7 @@ class System:
             tasks = []
             for at, round_ in enumerate(scenario.rounds):
                 task = make_task(round_, at, number, epoch, worker, scenario.workers)
-                record = task.work.lay_out(self.lanes, slots, cuts_copies=1)
+                record = task.work.lay_out(self.lanes, slots, header_only=1)
                 record["payload"]["target"] = targets.ctypes.data + (owner * words + at * w.ELEMENTS) * 4
                 record["payload"]["exponents"] = exponents.ctypes.data + (owner * rounds + at) * 2
                 works[owner, at] = record[0]

@@ -85,7 +85,7 @@ def make_task(round_: BlockPass, number: int, job: int, epoch: int, worker: int,
     if round_.kind == "broadcast" and worker != 0:
         contributes = CONTRIBUTES_NOTHING
     # The lanes of these are not written.
-    spares = (round_.kind == "reduce" and worker != 0) or (round_.kind == "gather" and worker == 0)
+    is_header_only = (round_.kind == "reduce" and worker != 0) or (round_.kind == "gather" and worker == 0)
     work = Pass(
         codec,
         op,
@@ -94,7 +94,7 @@ def make_task(round_: BlockPass, number: int, job: int, epoch: int, worker: int,
         np.zeros_like(values[worker]),
         flip=-1 if round_.kind == "min" else 0,
         contributes=contributes,
-        spare=ALL_BLOCKS if spares else NO_BLOCKS,
+        header_only=ALL_BLOCKS if is_header_only else NO_BLOCKS,
         data=NO_BLOCKS if round_.kind == "gather" and worker != 0 else ALL_BLOCKS,
         own=values[worker][:1].astype(bool).astype(np.uint16) if round_.kind == "sparse" else None,
     )
@@ -114,7 +114,7 @@ def make_task(round_: BlockPass, number: int, job: int, epoch: int, worker: int,
         case _:
             result = stack.sum(axis=0, dtype=stack.dtype)  # exact: floats of few bits, or small integers
     expected = np.ascontiguousarray(result.astype(stack.dtype)).view(np.uint32)
-    if spares:
+    if is_header_only:
         expected = np.full(ELEMENTS, BEFORE, np.uint32)
     return Task(work, expected if round_.agreed else None)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from controller.jobs import Job
 from controller.one_switch import OneSwitch
-from controller.program import cuts_copies
+from controller.program import makes_header_only
 from controller.switch_tables import SwitchTables
 from host_agent.wire.constants import POOL_SLOTS
 from sim.programming import TOKEN_STEP, InProcessWriter
@@ -63,7 +63,7 @@ class ProgrammedSwitch(OneSwitch):
         tables = SwitchTables(InProcessWriter(self.engine), program)
         super().__init__(
             *(tables, slots, lanes),
-            cuts_copies=cuts_copies(self.engine.program.registers),
+            header_only=makes_header_only(self.engine.program.registers),
             new_token=tokens(token_seed),
             unix_seconds=lambda: 1,
         )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from controller.job_controller import JobController
-from controller.program import cuts_copies
+from controller.program import makes_header_only
 from controller.trees import Place, TreeSwitch
 from host_agent.wire.constants import POOL_SLOTS
 from sim.network.graph import Node
@@ -30,7 +30,7 @@ def tree_controller(
         {name: switch.tables for name, switch in programmed.items()},
         POOL_SLOTS,
         like.lanes,
-        cuts_copies=cuts_copies(like.engine.program.registers),
+        header_only=makes_header_only(like.engine.program.registers),
         new_token=tokens(token_seed),
         unix_seconds=lambda: epoch,
     )

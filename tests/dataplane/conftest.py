@@ -75,9 +75,9 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
             pytest.skip(reason)
         switch = xdp.XdpTarget(lanes)
     elif engine == "tna-logic":
-        switch = EmbeddedTarget(lanes, translate.files("tna_logic"), cuts_copies=True)
+        switch = EmbeddedTarget(lanes, translate.files("tna_logic"), header_only=True)
     elif engine == "tna-tree":
-        switch = EmbeddedTarget(lanes, translate.files("tna_tree"), has_trees=True, cuts_copies=True)
+        switch = EmbeddedTarget(lanes, translate.files("tna_tree"), has_trees=True, header_only=True)
     elif engine == "tna-passes":
         switch = RecirculatingTarget(lanes, translate.files("tna_passes"), translate.RECIRCULATION_PORT)
     elif ASIC_MODEL.match(engine):

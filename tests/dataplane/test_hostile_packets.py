@@ -17,7 +17,7 @@ from tests.dataplane.dataplane.asic_model import TOFINO
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.frames import (
     ARP,
-    HEADER_BACK,
+    HEADER_ONLY,
     IPV4,
     LANES,
     MISMATCH,
@@ -49,7 +49,7 @@ def would_count(job: Job, packet: Packet) -> bool:
     destination_port, udp_bytes = struct.unpack("!2xHH2x", frame[34:42])
     first, second, job_id, token, worker_id, pool_index = struct.unpack("!BBHIBxH", frame[42:54])
     size = 20 + 4 * job.target.lanes * (second & LANES)
-    flags = (0, LANES, HEADER_BACK, HEADER_BACK | LANES) if job.target.cuts_copies else (0, LANES)
+    flags = (0, LANES, HEADER_ONLY, HEADER_ONLY | LANES) if job.target.header_only else (0, LANES)
     return (
         (first, second >> 4 in (1, 2, 3), second & 15 in flags) == (0x11, True, True)
         and (total, udp_bytes, len(frame)) == (size + 28, size + 8, size + 42)

@@ -9,7 +9,7 @@ import pytest
 from tests.dataplane.dataplane.asic_model import TOFINO
 from tests.dataplane.dataplane.frames import (
     CONTRIBUTE,
-    HEADER_BACK,
+    HEADER_ONLY,
     IPV4,
     LANES,
     MISMATCH,
@@ -129,13 +129,15 @@ def for_quorums(victim: Victim) -> tuple[int, ...]:
     return (QUORUM, QUORUM | LANES) if victim.job.target.quorums_have_lanes else (QUORUM,)
 
 
-def for_shards(victim: Victim) -> tuple[int, ...]:
-    """Return the flags of a CONTRIBUTE whose worker needs the header of the RESULT alone (`test_shards.py`)."""
-    return (HEADER_BACK, HEADER_BACK | LANES) if victim.job.target.cuts_copies else ()
+def for_header_only(victim: Victim) -> tuple[int, ...]:
+    """Return the flags of a CONTRIBUTE whose worker needs a header-only RESULT (`test_header_only.py`)."""
+    return (HEADER_ONLY, HEADER_ONLY | LANES) if victim.job.target.header_only else ()
 
 
 def test_flags_that_do_not_fit_lanes(victim: Victim) -> None:
-    wrong = [flags for flags in range(16) if flags not in (LANES, *for_quorums(victim), *for_shards(victim))]
+    wrong = [
+        flags for flags in range(16) if flags not in (LANES, *for_quorums(victim), *for_header_only(victim))
+    ]
     victim.refuses(*(victim.header(flags=flags, lanes=victim.parts[1]) for flags in wrong))
 
 
@@ -146,7 +148,7 @@ def test_flags_that_do_not_fit_a_bare_header(victim: Victim) -> None:
             victim.header(flags=flags, kind=kind)
             for flags in wrong
             for kind in (CONTRIBUTE, PROBE)
-            if kind == PROBE or flags not in for_shards(victim)
+            if kind == PROBE or flags not in for_header_only(victim)
         )
     )
 

@@ -147,7 +147,7 @@ QUORUM_FAULTS = {
     ),
 }
 
-# Faults with workers that need the header of a RESULT alone.
+# Faults with workers that need a header-only RESULT.
 HEADER_FAULTS = {
     "the flag is one of the collective": (SLOT, "{ hdr.netsum.flags[2:2], ", "{ hdr.netsum.flags[3:2], "),
     "the first one's flag is not kept": (
@@ -287,7 +287,7 @@ def test_fault_is_caught(tmp_path: Path, fault: str) -> None:
         str(path)
         for path in sorted(
             copy.glob("test_*.py"),
-            key=lambda path: path.stem not in ("test_quorum", "test_shards", "test_tree"),
+            key=lambda path: path.stem not in ("test_quorum", "test_header_only", "test_tree"),
         )
         if path.stem not in ("test_tna_logic", "test_hostile_packets")
     ]

@@ -25,7 +25,7 @@ from tests.dataplane.dataplane import asic_model, target
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.frames import (
     CONTRIBUTE,
-    HEADER_BACK,
+    HEADER_ONLY,
     IPV4,
     LANES,
     NETSUM_PORT,
@@ -122,7 +122,7 @@ class TreeWorker:
     admission: Admission
     place: Place
     parts: list[list[int]]
-    header_back: bool
+    header_only: bool
     results: dict[int, list[int] | None] = field(default_factory=dict)
 
     def waiting(self) -> list[int]:
@@ -137,7 +137,7 @@ class TreeWorker:
         """Make a contribution."""
         index = chunk % SLOTS * 2 + chunk // SLOTS % 2
         given = self.admission
-        flags = LANES | (HEADER_BACK if self.header_back else 0)
+        flags = LANES | (HEADER_ONLY if self.header_only else 0)
         header = Netsum(
             CONTRIBUTE, given.job_id, given.token, given.worker_id, index, chunk, lanes=self.parts[chunk]
         )
@@ -154,7 +154,7 @@ class TreeWorker:
             length = int.from_bytes(frame[16:18], "big") - 48
             assert (length == 0) == (words[1] & LANES == 0)
             lanes = list(struct.unpack_from(f"!{length // 4}i", frame, 62)) if length else None
-            assert (lanes is None) == self.header_back
+            assert (lanes is None) == self.header_only
             self.results[words[7]] = lanes
 
 
@@ -227,7 +227,7 @@ class Tree:
                 admission,
                 place,
                 [[chance.randint(-(2**20), 2**20) for _ in range(self.lanes)] for _ in range(CHUNKS)],
-                chance.random() < 0.4 and self.switches["s0"].cuts_copies,
+                chance.random() < 0.4 and self.switches["s0"].header_only,
             )
             for admission, place in zip(job.admissions, self._places, strict=True)
         ]
@@ -261,13 +261,13 @@ class Tree:
         for chunk in range(CHUNKS):
             total = [sum(lane) for lane in zip(*(each.parts[chunk] for each in workers), strict=True)]
             for each in workers:
-                assert each.results.get(chunk, "none") == (None if each.header_back else total)
+                assert each.results.get(chunk, "none") == (None if each.header_only else total)
         self._controller.end_job(job)
         return lost, repeated
 
 
 def translated() -> Target:
-    return EmbeddedTarget(translate.LANES, translate.files("tna_tree"), has_trees=True, cuts_copies=True)
+    return EmbeddedTarget(translate.LANES, translate.files("tna_tree"), has_trees=True, header_only=True)
 
 
 def on_the_model(chip: asic_model.Chip, lanes: int) -> Target:

@@ -58,7 +58,7 @@ OWN = Entry("switch_address", {"address": SWITCH_IP}, "own_address", {"mac": SWI
 class Both:
     """The embedded engine and the kernel, with the same entries."""
 
-    has_trees = quorums_have_lanes = cuts_copies = sees_where_frames_end = True
+    has_trees = quorums_have_lanes = header_only = sees_where_frames_end = True
     room = XdpSwitch.growth_bytes
     shortest_frame = 14
 

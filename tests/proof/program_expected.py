@@ -7,7 +7,9 @@ import z3
 from tests.proof.program_step import COUNT, Step, Term
 
 CONTRIBUTE, RESULT, PROBE, STATUS = 1, 2, 3, 4
-LANES, MISMATCH, QUORUM, HEADER_BACK = 1, 2, 4, 8
+LANES, MISMATCH, QUORUM, HEADER_ONLY = 1, 2, 4, 8
+HEADER_ONLY_FIELD = "header_back"
+"""The compiled program's name for the workers that need header-only RESULTs, as metadata and in a register."""
 MARK_LANES, MARK_FINAL = 1, 2
 DISPUTED = 0xFFFFFFFF
 UDP_PORT, INDICES = 28275, 2048
@@ -97,7 +99,9 @@ class Expected:
         contributes = z3.And(reaches_slot, p.kind == CONTRIBUTE, z3.Not(stale))
         probes = z3.And(reaches_slot, p.kind == PROBE)
         # The slot of the packet's tag.
-        held = {name: z3.If(newer, 0, p.slot(name)) for name in ("seen", "header_back", "marks", "exponent")}
+        held = {
+            name: z3.If(newer, 0, p.slot(name)) for name in ("seen", HEADER_ONLY_FIELD, "marks", "exponent")
+        }
         held["collective"] = z3.If(newer, asked, p.slot("collective"))
         final = has_flag(held["marks"], MARK_FINAL)
         count = COUNT(held["seen"])
@@ -162,8 +166,8 @@ class Expected:
         # A RESULT or sum leaves with the slot's lanes if there is room for them.
         is_result = z3.Or(completed, answered, late)
         leaves = z3.Or(is_result, passes_sum, repeats_up)
-        header_alone = z3.And(has_flag(p.flags, HEADER_BACK), answered)
-        wants_lanes = z3.And(has_flag(marks, MARK_LANES), z3.Not(header_alone))
+        answered_header_only = z3.And(has_flag(p.flags, HEADER_ONLY), answered)
+        wants_lanes = z3.And(has_flag(marks, MARK_LANES), z3.Not(answered_header_only))
         grows = z3.UGE(p.given("slot.limit")["bytes"], lane_bytes)
         no_room = z3.And(leaves, wants_lanes, z3.Not(p.has_lanes), z3.Not(grows))
         status = z3.Or(mismatch, probe_status, no_room)
@@ -188,8 +192,10 @@ class Expected:
             "chunk": p.chunk,
             "collective": z3.If(mismatch, DISPUTED, held["collective"]),
             "seen": z3.If(added, held["seen"] | bit, held["seen"]),
-            "header_back": z3.If(
-                z3.And(added, has_flag(p.flags, HEADER_BACK)), held["header_back"] | bit, held["header_back"]
+            HEADER_ONLY_FIELD: z3.If(
+                z3.And(added, has_flag(p.flags, HEADER_ONLY)),
+                held[HEADER_ONLY_FIELD] | bit,
+                held[HEADER_ONLY_FIELD],
             ),
             "marks": marks,
             "exponent": exponent,
@@ -197,7 +203,7 @@ class Expected:
         self.reaches_slot = reaches_slot
         self.registers = {name: z3.If(changed, value, p.slot(name)) for name, value in after.items()}
         self.stored_lane = lane
-        self.header_back = after["header_back"]
+        self.header_only = after[HEADER_ONLY_FIELD]
         self.leaves = z3.Or(answers, upward)
         self.answers = answers
         self.to_group, self.to_one, self.to_port, self.upward = to_group, to_one, to_port, upward
@@ -213,14 +219,14 @@ class Expected:
         level = z3.BitVecVal(4, 4) + (p.flags & 12)
         with_lanes = z3.If(out_lanes, z3.BitVecVal(LANES, 4), 0)
         of_quorum = z3.If(z3.And(k != 0, p.kind == CONTRIBUTE), z3.BitVecVal(QUORUM, 4), 0)
-        nobody_needs_lanes = z3.And(p.kind == CONTRIBUTE, after["header_back"] == mask)
+        nobody_needs_lanes = z3.And(p.kind == CONTRIBUTE, after[HEADER_ONLY_FIELD] == mask)
         self.flags = _cases(
             (disputed_above, z3.BitVecVal(MISMATCH, 4)),
             (passed_down, level),
             (mismatch, z3.BitVecVal(MISMATCH, 4)),
             (status, z3.BitVecVal(0, 4)),
             (result, with_lanes | of_quorum),
-            otherwise=with_lanes | z3.If(nobody_needs_lanes, z3.BitVecVal(HEADER_BACK, 4), 0),
+            otherwise=with_lanes | z3.If(nobody_needs_lanes, z3.BitVecVal(HEADER_ONLY, 4), 0),
         )
         self.exponent = z3.If(leaves, exponent, p.exponent)
         names_seen = z3.And(result, k != 0, p.kind == CONTRIBUTE)

@@ -16,6 +16,7 @@ from sim.switch.loader import load_program
 from tests.proof.induction import Verdict, ask
 from tests.proof.program_expected import (
     CONTRIBUTE,
+    HEADER_ONLY_FIELD,
     LANES,
     MARK_FINAL,
     MARK_LANES,
@@ -168,9 +169,9 @@ def _lemmas(ingress: Ingress) -> Iterator[tuple[str, list[Term]]]:
         z3.Not(z3.And(standard["egress_spec"] == x.port, standard["mcast_grp"] == 0)),
     ]  # fmt: skip
     yield "answers are marked as such for egress", [*good, (ingress.meta("is_answer", end) == 1) != x.answers]
-    shared = x.header_back
+    shared = x.header_only
     yield "egress knows whose copies are the header alone", [
-        *good, x.to_group, x.out_lanes, ingress.meta("header_back", end) != shared,
+        *good, x.to_group, x.out_lanes, ingress.meta(HEADER_ONLY_FIELD, end) != shared,
     ]  # fmt: skip
     yield "an answer to one of the group is marked", [*good, (ingress.meta("send", end) == 3) != x.to_one]
     for name, expected in (
@@ -280,7 +281,7 @@ def copies(program: ir.Program, seed: int = 0, egress: ir.Pipeline | None = None
         end["udp", "dst_port"] == entry["dst_port"],
         end["netsum", "worker_id"] == z3.If(replica == 0, s["netsum", "worker_id"], worker),
     )  # fmt: skip
-    bit = z3.LShR(ingress.meta("header_back", s), z3.ZeroExt(24, worker)) & 1
+    bit = z3.LShR(ingress.meta(HEADER_ONLY_FIELD, s), z3.ZeroExt(24, worker)) & 1
     cut = z3.And(replica != 0, s["lanes", "$valid$"] == 1, bit == 1)
     less = z3.If(cut, z3.BitVecVal(ingress.lane_bytes, 16), 0)
     flags = z3.If(cut, s["netsum", "flags"] & ~z3.BitVecVal(LANES, 4), s["netsum", "flags"])

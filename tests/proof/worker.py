@@ -25,7 +25,7 @@ OPAQUE = frozenset(
         "quiet_after_ns",
         "_write_contribution",
         "is_quorum",
-        "is_spare",
+        "is_header_only",
         "_carries_exponent",
     ]
 )
@@ -34,7 +34,7 @@ STEADY = frozenset(
         "_is_well_formed",
         "window_is_full",
         "is_quorum",
-        "is_spare",
+        "is_header_only",
         "_carries_exponent",
         "block_has_lanes",
         "exponent_is_possible",
@@ -240,7 +240,7 @@ def _receiving(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
     )
     right = z3.And(
         fits, exponent, z3.Implies(flags == FLAG_QUORUM, _truth("is_quorum")),
-        z3.Or(has_lanes == (flags == FLAG_LANES), z3.And(has_lanes, flags == 0, _truth("is_spare"))),
+        z3.Or(has_lanes == (flags == FLAG_LANES), z3.And(has_lanes, flags == 0, _truth("is_header_only"))),
     )  # fmt: skip
     yield "a RESULT is accepted if, and only if, lanes, exponent and workers are those of its chunk too", [
         *given, some == here, header[KIND] == KIND_RESULT, _core("failure") == 0,

@@ -77,7 +77,15 @@ PASS_KEPT: Final = frozenset(("results", "offered", "added"))
 PASS_REST: Final = frozenset(
     (
         *("op", "fingerprint", "part", "contributes", "lead", "dependency", "chunks"),
-        *("retransmissions", "payload", "quorum", "spare_from", "spare_to", "data_from", "data_to"),
+        *(
+            "retransmissions",
+            "payload",
+            "quorum",
+            "header_only_from",
+            "header_only_to",
+            "data_from",
+            "data_to",
+        ),
     )
 )
 """Constant, or counters that no decision depends on."""

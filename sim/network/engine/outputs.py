@@ -13,7 +13,7 @@ import numpy as np
 from numba import carray, types
 
 from host_agent.codecs.payload import elements_of
-from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT, is_spare, slot_of
+from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT, is_header_only, slot_of
 from host_agent.wire.constants import HEADER_OFFSET_CHUNK
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import load32, pointer
@@ -46,7 +46,7 @@ def check_output(world: Record, worker: Record, packet: Integer) -> Integer:
     slot = carray(pointer(worker.slots), (worker.slot_count,), SLOT)[slot_of(core, chunk)]
     work = carray(pointer(worker.passes), (PASS_RING,), PASS)[slot.pass_number % PASS_RING]
     block = slot.index - work.lead
-    if block < 0 or is_spare(work, block):  # Exponents alone, or a header.
+    if block < 0 or is_header_only(work, block):  # Exponents alone, or a header.
         return True
     outputs = carray(pointer(world.outputs), (world.output_count,), OUTPUT)
     for at in range(world.output_count):

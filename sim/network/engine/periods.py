@@ -74,8 +74,8 @@ def describe_workers(worlds: Any, numbers: Numbers, out: Numbers) -> Integer:
         steady = steady and core.sending_pass == core.passes_done and core.sending_pass < core.passes_begun
         steady = steady and work.quorum == 0 and work.payload.encode != 0 and begins <= index < ends
         # A pass whose worker sends or needs the lanes of a part of the array changes at that part's ends.
-        steady = steady and work.spare_from == 0 and work.data_from == 0
-        steady = steady and work.spare_to % ALL_BLOCKS[1] == 0 and work.data_to % ALL_BLOCKS[1] == 0
+        steady = steady and work.header_only_from == 0 and work.data_from == 0
+        steady = steady and work.header_only_to % ALL_BLOCKS[1] == 0 and work.data_to % ALL_BLOCKS[1] == 0
         if not steady or work.chunks != begins + ends:
             return np.int64(IRREGULAR)
         for value in (
@@ -90,7 +90,7 @@ def describe_workers(worlds: Any, numbers: Numbers, out: Numbers) -> Integer:
             work.fingerprint,
             begins,
             work.dependency,
-            work.spare_to,
+            work.header_only_to,
             work.data_to,
             core.srtt_ns,
             core.rttvar_ns,

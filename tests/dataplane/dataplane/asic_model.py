@@ -175,7 +175,7 @@ class AsicModelTarget:
         self.lanes = lanes
         self._chip = chip
         self.has_trees = tree
-        self.cuts_copies = lanes <= chip.lanes_a_pass
+        self.header_only = lanes <= chip.lanes_a_pass
         rounds = 2 * (max(1, lanes // chip.lanes_a_pass) - 1)  # there and back
         self._until_done = "\n".join(["wait"] + [f"sleep {ROUND_S}\nwait"] * rounds)
         self._temporary = tempfile.TemporaryDirectory(prefix="netsum-asic-")

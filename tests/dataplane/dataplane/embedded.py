@@ -49,13 +49,13 @@ class EmbeddedTarget(Programmed):
         files: tuple[Path, Path] | None = None,
         *,
         has_trees: bool = False,
-        cuts_copies: bool = False,
+        header_only: bool = False,
         chassis: type[OpenChassis] = OpenChassis,
     ) -> None:
         self.lanes = lanes
         self.has_trees = files is None or has_trees
         self.quorums_have_lanes = files is None
-        self.cuts_copies = files is None or cuts_copies
+        self.header_only = files is None or header_only
         self._chassis = chassis()
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(serve(self._chassis, "127.0.0.1:0", device_id=DEVICE_ID))

@@ -144,7 +144,7 @@ class Programmed:
     shortest_frame = 14
     has_trees = True
     quorums_have_lanes = True
-    cuts_copies = True
+    header_only = True
     sees_where_frames_end = True
     room = 512
     programming: Programming

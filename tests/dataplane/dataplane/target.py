@@ -39,8 +39,8 @@ class Target(Protocol):
     quorums_have_lanes: bool
     """Whether such slots may have lanes."""
 
-    cuts_copies: bool
-    """Whether a worker may say that it needs the header of a RESULT alone."""
+    header_only: bool
+    """Whether a worker may say that it needs a header-only RESULT."""
 
     sees_where_frames_end: bool
     """Tofino does not, in ingress: what is behind the IPv4 packet is padding, and of what is missing in front of a

@@ -21,7 +21,7 @@ UNEQUAL_TWICE: Final = Scenario(
 HEADERS: Final = Scenario(
     "header-only", rounds=(BlockPass("broadcast"), BlockPass("barrier"), BlockPass("sum")), batches=False
 )
-SHARDS: Final = Scenario("shards", rounds=(BlockPass("reduce"), BlockPass("gather")))
+HEADER_ONLY: Final = Scenario("header-only", rounds=(BlockPass("reduce"), BlockPass("gather")))
 EPOCHS: Final = Scenario("a new epoch", rounds=ONE, epochs=2)
 WRAP: Final = Scenario("chunk numbers wrap", rounds=THREE, first_chunk=(1 << 32) - 1, batches=False)
 DISAGREEMENT: Final = Scenario("disagreement", rounds=(BlockPass(agreed=False),))

@@ -1,4 +1,4 @@
-"""Workers that need the header of a RESULT alone: their copies have no lanes, all other copies have them."""
+"""Workers that need a header-only RESULT: their copies have no lanes, all other copies have them."""
 
 import itertools
 import random
@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from tests.dataplane.dataplane.frames import BOR, HEADER_BACK, LANES, MAX, QUORUM, SUM
+from tests.dataplane.dataplane.frames import BOR, HEADER_ONLY, LANES, MAX, QUORUM, SUM
 from tests.dataplane.dataplane.jobs import Job, MakeJob, lanes_of, saturating_sum
 from tests.dataplane.dataplane.target import Packet, Target
 from tests.dataplane.dataplane.tree import PlacedJob
@@ -17,32 +17,32 @@ from tests.dataplane.test_quorum import QuorumJob
 
 
 @pytest.fixture(autouse=True)
-def cuts_copies(target: Target) -> None:
-    if not target.cuts_copies:
+def header_only(target: Target) -> None:
+    if not target.header_only:
         pytest.skip("the program sends all lanes to all workers")
 
 
 def given(
-    job: Job, worker_id: int, lanes: Sequence[int] | None, header_back: bool, chunk: int = 0, **fields: object
+    job: Job, worker_id: int, lanes: Sequence[int] | None, header_only: bool, chunk: int = 0, **fields: object
 ) -> Packet:
-    """Make a contribution; its worker may need the header of the RESULT alone."""
-    flags = (0 if lanes is None else LANES) | (HEADER_BACK if header_back else 0)
+    """Make a contribution; its worker may need a header-only RESULT."""
+    flags = (0 if lanes is None else LANES) | (HEADER_ONLY if header_only else 0)
     return job.contribution(worker_id, chunk, lanes, flags=flags, **fields)
 
 
 def cut_results(
-    job: Job, lanes: Sequence[int], header_back: int, chunk: int = 0, **fields: object
+    job: Job, lanes: Sequence[int], header_only: int, chunk: int = 0, **fields: object
 ) -> list[Packet]:
     """Make the RESULTs that the workers should get; those of the bitmap without lanes."""
     return [
-        job.result(each.worker_id, chunk, None if header_back >> each.worker_id & 1 else lanes, **fields)
+        job.result(each.worker_id, chunk, None if header_only >> each.worker_id & 1 else lanes, **fields)
         for each in job.workers
     ]
 
 
 @pytest.mark.parametrize("op", [SUM, MAX, BOR])
-@pytest.mark.parametrize("header_back", range(8))
-def test_copies_for_each_set_of_workers(target: Target, make_job: MakeJob, header_back: int, op: int) -> None:
+@pytest.mark.parametrize("header_only", range(8))
+def test_copies_for_each_set_of_workers(target: Target, make_job: MakeJob, header_only: int, op: int) -> None:
     job = make_job(workers=3)
     parts = [lanes_of(target, each) for each in range(3)]
     total = {
@@ -50,14 +50,14 @@ def test_copies_for_each_set_of_workers(target: Target, make_job: MakeJob, heade
         MAX: [max(each) for each in zip(*parts, strict=True)],
         BOR: [a | b | c for a, b, c in zip(*parts, strict=True)],
     }[op]
-    order = random.Random(header_back).sample(range(3), 3)
+    order = random.Random(header_only).sample(range(3), 3)
     with job.counting(contributions=3, results=1):
         for worker_id in order:
             job.expect(
                 given(
-                    job, worker_id, parts[worker_id], bool(header_back >> worker_id & 1), op=op, exponent=4
+                    job, worker_id, parts[worker_id], bool(header_only >> worker_id & 1), op=op, exponent=4
                 ),
-                cut_results(job, total, header_back, op=op, exponent=4) if worker_id == order[-1] else [],
+                cut_results(job, total, header_only, op=op, exponent=4) if worker_id == order[-1] else [],
             )
 
 
@@ -98,11 +98,11 @@ def test_a_duplicate_of_a_slot_that_waits_changes_nothing(target: Target, make_j
 def test_who_needs_the_header_alone_is_forgotten_with_the_chunk(target: Target, make_job: MakeJob) -> None:
     job = make_job(workers=2, slots=2)
     parts = [lanes_of(target, each) for each in range(4)]
-    for chunk, header_back in ((0, 0b11), (4, 0b00), (8, 0b10)):
-        job.expect(given(job, 0, parts[0], bool(header_back & 1), chunk))
+    for chunk, header_only in ((0, 0b11), (4, 0b00), (8, 0b10)):
+        job.expect(given(job, 0, parts[0], bool(header_only & 1), chunk))
         job.expect(
-            given(job, 1, parts[1], bool(header_back & 2), chunk),
-            cut_results(job, saturating_sum(parts[:2]), header_back, chunk),
+            given(job, 1, parts[1], bool(header_only & 2), chunk),
+            cut_results(job, saturating_sum(parts[:2]), header_only, chunk),
         )
 
 
@@ -141,13 +141,13 @@ def test_the_flag_is_no_part_of_what_workers_agree_on(target: Target, make_job: 
 def test_a_slot_of_a_quorum_has_no_such_workers(target: Target, make_job: MakeJob) -> None:
     job = make_job(workers=2, kind=partial(QuorumJob, quorum=1))
     with job.counting(malformed=2):
-        job.expect(job.contribution(0, 0, flags=QUORUM | HEADER_BACK))
-        job.expect(job.contribution(0, 0, lanes_of(target, 0), flags=QUORUM | HEADER_BACK | LANES))
+        job.expect(job.contribution(0, 0, flags=QUORUM | HEADER_ONLY))
+        job.expect(job.contribution(0, 0, lanes_of(target, 0), flags=QUORUM | HEADER_ONLY | LANES))
 
 
-@pytest.mark.parametrize("header_back", range(4))
+@pytest.mark.parametrize("header_only", range(4))
 def test_a_switch_with_a_parent_needs_lanes_if_a_child_does(
-    target: Target, make_job: MakeJob, header_back: int
+    target: Target, make_job: MakeJob, header_only: int
 ) -> None:
     if not target.has_trees:
         pytest.skip("the program has no trees")
@@ -155,15 +155,15 @@ def test_a_switch_with_a_parent_needs_lanes_if_a_child_does(
     assert isinstance(job, PlacedJob)
     parts = [lanes_of(target, each) for each in range(2)]
     total, result = saturating_sum(parts), lanes_of(target, 9)
-    flags = LANES | (HEADER_BACK if header_back == 0b11 else 0)
-    needs = [bool(header_back >> each & 1) for each in range(2)]
+    flags = LANES | (HEADER_ONLY if header_only == 0b11 else 0)
+    needs = [bool(header_only >> each & 1) for each in range(2)]
     job.expect(given(job, 1, parts[1], needs[1]))
     job.expect(given(job, 0, parts[0], needs[0]), job.sum_up(0, total, flags=flags))
     job.expect(given(job, 0, parts[0], needs[0]), job.sum_up(0, total, flags=flags))
-    if header_back == 0b11:
+    if header_only == 0b11:
         job.expect(job.result_of_parent(0), job.results(0))
     else:
-        job.expect(job.result_of_parent(0, result), cut_results(job, result, header_back))
+        job.expect(job.result_of_parent(0, result), cut_results(job, result, header_only))
     for each in range(2):
         answer = job.result(each, 0, None if needs[each] else result)
         job.expect(given(job, each, parts[each], needs[each]), answer)
@@ -175,5 +175,5 @@ def test_a_probe_that_goes_up_has_no_flag(target: Target, make_job: MakeJob) -> 
     job = make_job(workers=2, kind=PlacedJob)
     assert isinstance(job, PlacedJob)
     for each in range(2):
-        job.expect(given(job, each, None, True), *([job.sum_up(0, flags=HEADER_BACK)] if each else []))
+        job.expect(given(job, each, None, True), *([job.sum_up(0, flags=HEADER_ONLY)] if each else []))
     job.expect(job.probe_from(1, 0, 0), job.probe_up(0, 1))

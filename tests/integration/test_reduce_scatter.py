@@ -34,7 +34,7 @@ def run(
     grows: bool = True,
 ) -> list[Worker]:
     switch = star_switch(lanes, grows) if knows_flag else StarSwitch(lanes)
-    switch.ledger.cuts_copies = knows_flag
+    switch.ledger.header_only = knows_flag
     network = Star(switch, cables or Cables(), 0)
     workers = network.add_job(switch.admit(ranks, SLOTS), lambda rank: [plan(rank)])
     network.run()

@@ -2,7 +2,7 @@
 
 A reduce-scatter is a reduction of each part of which its worker alone needs the lanes. An all-gather is one pass of bitwise or
 over the array: each worker contributes its part and needs the parts of the others. For which parts come back to which worker, see
-docs/protocol.md, "Results without lanes".
+docs/protocol.md, "Header-only RESULTs".
 """
 
 from dataclasses import dataclass
@@ -129,6 +129,6 @@ def gather_pass(admission: Admission, mark: int, source: Array, target: Array) -
     return Pass(
         *(WORDS, OP_BOR, mark, source, target),
         blocks=turns[turns < blocks],
-        spare=whole if whole[0] < whole[1] else NO_BLOCKS,
+        header_only=whole if whole[0] < whole[1] else NO_BLOCKS,
         data=data,
     )
