@@ -150,7 +150,7 @@ def parent_entries(job: Job) -> list[Entry]:
 
 
 def quorum_entries(job: Job) -> list[Entry]:
-    """Return the entry that sets how many contributions complete a roll call; none if the job has no quorum."""
+    """Return the entry that sets how many contributions complete a quorum chunk; none if the job has no quorum."""
     if not job.quorum:
         return []
     return [entry(JOB_QUORUM, {"job_id": job.job_id}, "set_quorum", {"workers": job.quorum})]

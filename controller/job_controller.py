@@ -82,7 +82,7 @@ class JobController:
     ) -> PlacedJob:
         """Choose a tree for a job and admit it on all its switches.
 
-        `slots`: chunks in flight at most; a power of two. `quorum`: contributions that complete a roll call of the job, whose
+        `slots`: chunks in flight at most; a power of two. `quorum`: contributions that complete a quorum chunk of the job, whose
         tree is then one switch; 0: no quorum. Raises JobRefusedError if there is no tree for the job, a job with a quorum needs
         several switches, or a switch has no room. Raises ControllerError if a switch refused its part or did not answer. After
         either error, no slots are reserved.

@@ -73,7 +73,7 @@ class Job:
     workers: tuple[WorkerEndpoint, ...]
     # The switch above in the job's tree; None: this switch is the root, which makes the results.
     parent: ParentLink | None = None
-    quorum: int = 0  # Contributions that complete a roll call; 0: no quorum.
+    quorum: int = 0  # Contributions that complete a quorum chunk; 0: no quorum.
     # Whether the switch's program leaves out lanes of a RESULT that a worker does not need.
     header_only: bool = False
 

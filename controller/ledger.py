@@ -124,7 +124,7 @@ class JobLedger:
         `name`: unique among the switch's jobs. `workers`: 1 to 32 endpoints. `slots`: chunks in flight at most; a power of
         two. Ignored if the name has a reservation. `switch`: the address for workers whose endpoint names none.
         `token`: 32 random bits. `unix_seconds`: the time now, or the epoch of the job's other switches if that is later.
-        `parent`: the switch above in the job's tree. `quorum`: number of contributions that complete a roll call; 0: no
+        `parent`: the switch above in the job's tree. `quorum`: number of contributions that complete a quorum chunk; 0: no
         quorum. Raises JobRefusedError with the reason; nothing is reserved then.
         """
         placed = _placed(workers, switch)

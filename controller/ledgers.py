@@ -58,7 +58,7 @@ class Ledgers:
         """Give a job its next epoch on all switches of its tree, where its slots are reserved or held.
 
         `tree`: the switches, and the children that each adds for. `token`: 32 random bits that differ from the present token.
-        `quorum`: contributions that complete a roll call; 0: no quorum. `last_epoch`: the last epoch that the job's workers
+        `quorum`: contributions that complete a quorum chunk; 0: no quorum. `last_epoch`: the last epoch that the job's workers
         know, perhaps of other switches. Returns the job's part on each switch, the root first. Raises JobRefusedError if a
         switch cannot admit its part.
         """

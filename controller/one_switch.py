@@ -92,7 +92,7 @@ class OneSwitch:
         slots
             Chunks in flight at most; a power of two.
         quorum
-            Contributions that complete a roll call of the job; 0: no quorum.
+            Contributions that complete a quorum chunk of the job; 0: no quorum.
 
         Raises
         ------

@@ -94,7 +94,7 @@ class Progress:
                         self._changed.notify_all()
 
     def look(self) -> None:
-        """Let the thread that drives look at the schedule: a contribution to a roll call has come."""
+        """Let the thread that drives look at the schedule: a contribution to a quorum chunk has come."""
         with self._changed:
             if self.state is not State.CLOSED:
                 self._link.wake()

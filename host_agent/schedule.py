@@ -48,7 +48,7 @@ class _Running:
         self.exhausted = False  # all its passes were begun
         self.busy = False  # it has more to compute before it waits
         self._next: Pass | None = None  # taken from the iterator, for which the core had no room yet
-        self._call: Pass | None = None  # a roll call that began without this worker's contribution
+        self._quorum_chunk: Pass | None = None  # a quorum chunk that began without this worker's contribution
         self._under_way = 0
         self._statistics = Statistics(collectives=1, elements=collective.elements)
         self._started_ns = now_ns
@@ -80,16 +80,16 @@ class _Running:
             self._next.fingerprint ^= self.collective.label_mark
             core.begin(self._next, now_ns)
             if self._next.offered is False:
-                self._call = self._next
+                self._quorum_chunk = self._next
                 self._offer(core)
             self._next = None
             self._under_way += 1
 
     def _offer(self, core: WorkerCore) -> None:
-        """Contribute to the roll call, if this worker's contribution has come since that began."""
-        if self._call is not None and self.collective.may_offer():
-            core.offer(self._call)
-            self._call = None
+        """Contribute to the quorum chunk, if this worker's contribution has come since that began."""
+        if self._quorum_chunk is not None and self.collective.may_offer():
+            core.offer(self._quorum_chunk)
+            self._quorum_chunk = None
 
     def end_pass(self, done: Pass) -> None:
         """Take the counts of a pass that is done."""

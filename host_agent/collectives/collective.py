@@ -48,7 +48,7 @@ class Collective(Generic[T]):
     finish: Callable[[Statistics], T]  # Returns the result when all passes are done, or raises.
     future: Future[T] = field(default_factory=Future)  # Receives the result.
     label_mark: int = 0  # Becomes part of the fingerprint of every pass.
-    # Whether this worker's contribution to its roll call is there, if it has one.
+    # Whether this worker's contribution to its quorum chunk is there, if it has one.
     may_offer: Callable[[], bool] = lambda: False
 
     def agree_on(self, label: str, sequence: int) -> None:

@@ -1,8 +1,8 @@
 """Reductions over the workers that are ready first: a quorum of them, the same at every worker.
 
-A roll call, a chunk that the job's quorum of contributions completes, settles whose arrays are reduced. All workers learn
+A quorum chunk, a chunk that the job's quorum of contributions completes, settles whose arrays are reduced. All workers learn
 the same set from its RESULT. Then follows an ordinary all-reduce, in which those that are not in the set take part with what
-is neutral to the operation. So every data chunk has a contribution of every worker, and only the roll call does without
+is neutral to the operation. So every data chunk has a contribution of every worker, and only the quorum chunk does without
 those that are late.
 """
 
@@ -96,7 +96,7 @@ class RoundRequest:
         mark = fingerprint(
             kind="roll call", op=op, dtype=describe_dtype(offer.dtype), count=count, sequence=sequence
         )
-        call = Pass(NOTHING, OP_SUM, mark, offered=offer.made)
+        quorum_chunk = Pass(NOTHING, OP_SUM, mark, offered=offer.made)
 
         def reduction(values: Array) -> Collective[Array]:
             return AllReduceRequest(values, op, divisor=admission.quorum).plan(admission, sequence)
@@ -105,11 +105,11 @@ class RoundRequest:
         planned: list[Collective[Array]] = []
 
         def passes() -> Passes:
-            yield call
-            while not call.done:
+            yield quorum_chunk
+            while not quorum_chunk.done:
                 yield None
             offer.decided = True
-            mine = call.added >> admission.worker_id & 1
+            mine = quorum_chunk.added >> admission.worker_id & 1
             values = offer.array if mine else neutral(offer.shape, offer.dtype, op)
             assert values is not None, "the switch added a contribution that this worker has not sent"
             planned.append(reduction(values))
@@ -117,7 +117,7 @@ class RoundRequest:
 
         def finish(statistics: Statistics) -> Reduced:
             value = planned[0].finish(statistics)
-            ranks = tuple(rank for rank in range(admission.world_size) if call.added >> rank & 1)
+            ranks = tuple(rank for rank in range(admission.world_size) if quorum_chunk.added >> rank & 1)
             return Reduced(value, ranks)
 
         return Collective(what, count, passes(), finish, may_offer=lambda: offer.made)

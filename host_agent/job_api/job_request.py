@@ -31,7 +31,7 @@ class JobRequest:
     weight
         Among jobs that share slots by weight; 0 stands for 1.
     quorum
-        Number of contributions that complete a roll call (`Communicator.begin_round`); 0: it has none.
+        Number of contributions that complete a quorum chunk (`Communicator.begin_round`); 0: it has none.
     idle_s
         How long a job that an operator created waits for a worker, in seconds; 0: the controller's default.
     on_host

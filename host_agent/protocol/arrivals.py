@@ -243,7 +243,7 @@ def _note_progress(core: Record, record: Record, slot: Record, now_ns: int) -> N
     core.asked = 0
     core.answered = 0
     core.quiet_ns = now_ns + quiet_after_ns(core, np.int64(0))
-    # To the RESULT of a roll call this worker need not have contributed.
+    # To the RESULT of a quorum chunk this worker need not have contributed.
     if slot.retransmissions == 0 and record.quorum == 0:
         take_result_time(core, now_ns - slot.first_sent_ns)
     # The first transmission even if there were more: which one the RESULT answers is not known, and to take it for a

@@ -121,7 +121,7 @@ class WorkerCore:
         self._under_way.append(work)
 
     def offer(self, work: Pass) -> None:
-        """Contribute to a roll call that was begun without this worker's contribution, unless its RESULT is there."""
+        """Contribute to a quorum chunk that was begun without this worker's contribution, unless its RESULT is there."""
         first = int(self.state["passes_begun"][0]) - len(self._under_way)
         for number, each in enumerate(self._under_way, first):
             if each is work:

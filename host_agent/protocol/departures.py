@@ -3,7 +3,7 @@
 Chunks go out in order. Chunk c waits for the RESULT of c - S, whose slot it takes (S slots; this also is what keeps a RESULT
 readable in the switch until all have it, across collectives), and within its pass for that of the chunk it depends on, whose
 exponent or high words it needs. Both are in flight or done, so the slot's state is sufficient. Where chunk c - S was that of a
-roll call, which not all workers had to contribute to, c waits for the RESULT of c - S + 1 too.
+quorum chunk, which not all workers had to contribute to, c waits for the RESULT of c - S + 1 too.
 """
 
 from typing import Final
@@ -223,7 +223,7 @@ def _may_send_next(core: Record, slots: Records, passes: Records) -> bool:
     if slots[slot_of(core, chunk)].in_flight != 0:
         return False
     if slots[slot_of(core, chunk)].quorum != 0:
-        # The RESULT of a roll call did not need all workers. The RESULT behind it did.
+        # The RESULT of a quorum chunk did not need all workers. The RESULT behind it did.
         behind = slots[slot_of(core, chunk + 1)]
         if behind.in_flight != 0 and behind.chunk == chunk + 1 - core.slot_count:
             return False
@@ -245,7 +245,7 @@ def _send_next(
     tx_bytes: npt.NDArray[np.int32],
     row: int,
 ) -> Integer:
-    """Begin the next chunk; returns the number of datagrams, which is 0 for a roll call that this worker has no part in yet."""
+    """Begin the next chunk; returns the number of datagrams, 0 for a quorum chunk that this worker has no part in yet."""
     record = passes[core.sending_pass % PASS_RING]
     slot = slots[slot_of(core, core.next_chunk)]
     slot.chunk = core.next_chunk
@@ -284,7 +284,7 @@ def _send_next(
 
 @compiled
 def offer(state: Records, slots: Records, passes: Records, number: int) -> None:
-    """Let this worker contribute to a roll call that was begun without its contribution.
+    """Let this worker contribute to a quorum chunk that was begun without its contribution.
 
     Parameters
     ----------

@@ -102,7 +102,7 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "", restarted: str = 
 
 
 def _no_quorum(core: WorkerCore, after: str, held: bool, lossy: str) -> PeerError:
-    """Return the error for a roll call whose quorum did not come, or whose RESULT did not."""
+    """Return the error for a quorum chunk whose quorum did not come, or whose RESULT did not."""
     seen = int(core.state["status_seen"][0]) if held else 0
     needed = core.admission.quorum
     missing = core.admission.path[0].behind(seen)

@@ -48,7 +48,7 @@ class Pass:
     header_only: tuple[int, int] = NO_BLOCKS
     data: tuple[int, int] = ALL_BLOCKS
     offered: bool | None = (
-        None  # Roll call: whether this worker contributes from the beginning; None: no roll call.
+        None  # Quorum chunk: whether this worker contributes from the beginning; None: no quorum chunk.
     )
     # Wire exponents of all workers' blocks, in the order of the pass, if the codec has any.
     exponents: npt.NDArray[np.uint16] = field(init=False, default_factory=lambda: np.zeros(0, np.uint16))
@@ -61,7 +61,7 @@ class Pass:
 
     @property
     def added(self) -> int:
-        """Bits of the workers that a roll call has added, when it is done."""
+        """Bits of the workers that a quorum chunk has added, when it is done."""
         return int(self.record["added"][0])
 
     def lay_out(self, lane_count: int, slot_count: int, header_only: int = 0) -> Records:

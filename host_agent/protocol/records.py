@@ -29,7 +29,7 @@ DUE_PROBE: Final = 1  # A PROBE is due.
 DUE_AGAIN: Final = 2  # A retransmission and a PROBE are due.
 DUE_FAST_RETRANSMIT: Final = 3  # The same, because RESULTs of chunks sent later have arrived.
 DUE_OFFER: Final = 4
-"""To be sent for the first time: the chunk of a roll call, which began without this worker's contribution."""
+"""To be sent for the first time: a quorum chunk, which began without this worker's contribution."""
 
 
 def _record(*names: str, more: list[Any] | None = None) -> np.dtype[Any]:
@@ -64,7 +64,7 @@ CORE: Final = _record(
     "headroom",  # ceil(log2(world size))
     "levels",  # of switches on the path to the root
     "reach",  # the highest of them that a retransmission reaches
-    "quorum",  # number of contributions that complete the slot of a roll call; 0: the job has none
+    "quorum",  # number of contributions that complete a quorum chunk; 0: the job has none
     "gives_room",  # a RESULT had no room in a packet without lanes: empty contributions are sent with lanes of zeros
     # Chunks.
     "next_chunk",
@@ -143,7 +143,7 @@ SLOT: Final = _record(
     "check_ns",  # when the next PROBE is due; NEVER: the chunk is not suspect
     "lost",  # known to be, but sent again more than REPEATS_AT_ONCE times, so it waits for check_ns
     "room",  # send lanes along, so that the RESULT has room for its own
-    "quorum",  # its chunk is that of a roll call
+    "quorum",  # its chunk is a quorum chunk
 )
 
 CONTRIBUTES_NOTHING: Final = 0
@@ -159,7 +159,7 @@ PASS: Final = _record(
     "chunks",
     "results",
     "retransmissions",
-    "quorum",  # it is a roll call: a quorum of contributions completes its chunk
+    "quorum",  # its only chunk is a quorum chunk: a quorum of contributions completes it
     "offered",  # this worker contributes to it; not before that
     "added",  # bits of the workers whose contributions its RESULT has
     # Blocks of the array: those of whose RESULTs this worker needs the header only, and those that it contributes to.

@@ -35,7 +35,7 @@ class Admission:
         The switches from the worker's own to the root of the job's tree. Empty: the job is on one switch, where
         worker ids are ranks.
     quorum : int
-        Number of contributions that complete a roll call of the job; 0: it has none.
+        Number of contributions that complete a quorum chunk of the job; 0: it has none.
     header_only : int
         1 if the job's switches leave the lanes out of a RESULT for a worker that says it needs none (FLAG_HEADER_ONLY).
 

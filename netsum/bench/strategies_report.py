@@ -60,8 +60,8 @@ def collectives_of(curves: Iterable[Curve]) -> set[tuple[int, int, int]]:
             match event:
                 case ["meet", members, op, size]:
                     found.add((payload_of(op, size, len(members)), len(members), 0))
-                case ["round", _, members, size, _]:
-                    found.add((payload_of("sum", size, curve.hosts), curve.hosts, len(members)))
+                case ["round", _, contributors, size, _]:
+                    found.add((payload_of("sum", size, curve.hosts), curve.hosts, len(contributors)))
     return found
 
 

@@ -117,13 +117,13 @@ def _is_status(packet: Any) -> bool:
     return bool(packet.getfieldval("kind") == c.KIND_STATUS)
 
 
-def _is_of_roll_call(packet: Any) -> bool:
-    """Whether a packet is for the slot of a roll call; in a STATUS the bit is one of the level's."""
+def _is_of_quorum(packet: Any) -> bool:
+    """Whether a packet is for the slot of a quorum chunk; in a STATUS the bit is one of the level's."""
     return not _is_status(packet) and bool(int(packet.getfieldval("flags") or 0) & c.FLAG_QUORUM)
 
 
 def _has_seen(packet: Any) -> bool:
-    return _is_status(packet) or (packet.getfieldval("kind") == c.KIND_RESULT and _is_of_roll_call(packet))
+    return _is_status(packet) or (packet.getfieldval("kind") == c.KIND_RESULT and _is_of_quorum(packet))
 
 
 _SPECIAL: Final[dict[str, Callable[[str, int], Any]]] = {
@@ -144,7 +144,7 @@ def _field(name: str, bits: int) -> Any:
 
 
 class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
-    """A packet of the slot protocol: header, `seen` and `slot_chunk` in a STATUS and the RESULT of a roll call, lanes.
+    """A packet of the slot protocol: header, `seen` and `slot_chunk` in a STATUS and the RESULT of a quorum chunk, lanes.
 
     `flags` says LANES by itself if `lanes` are given and `flags` is not.
     """
@@ -173,7 +173,7 @@ class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
 
     @property
     def workers_seen(self) -> list[int]:
-        """In a STATUS and the RESULT of a roll call: ids of the workers whose contribution the slot holds, ascending."""
+        """In a STATUS and the RESULT of a quorum chunk: ids of the workers whose contribution the slot holds, ascending."""
         return _workers(self.seen or 0)
 
     def answers(self, other: Any) -> bool:
@@ -196,8 +196,8 @@ class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
         said += f" job {self.job_id} worker {self.worker_id} chunk {self.chunk} slot {self.slot}.{self.pool_version}"
         if _is_status(self):
             said += f" seen {self.workers_seen} of chunk {self.slot_chunk}"
-        if _is_of_roll_call(self):
-            said += " roll call" + (f" of workers {self.workers_seen}" if self.kind == c.KIND_RESULT else "")
+        if _is_of_quorum(self):
+            said += " quorum" + (f" of workers {self.workers_seen}" if self.kind == c.KIND_RESULT else "")
         said += f" {len(self.lanes)} lanes" if _has_lanes(self) else ""
         return said + (f", {self.part}" if self.part else "")
 

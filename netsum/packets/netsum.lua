@@ -190,8 +190,8 @@ local function lanes_in(bytes)
     return nil
 end
 
--- Whether a packet is for the slot of a roll call. In a STATUS the bit is one of the level's.
-local function is_of_roll_call(values)
+-- Whether a packet is for the slot of a quorum chunk. In a STATUS the bit is one of the level's.
+local function is_of_quorum(values)
     return values.kind ~= KIND.STATUS and has(values.flags, SPEC.quorum.flag)
 end
 
@@ -200,9 +200,9 @@ local function is_header_only(values)
     return values.kind == KIND.CONTRIBUTE and has(values.flags, SPEC.header_only.flag)
 end
 
--- Bytes between the header and the lanes: in a STATUS, and in the RESULT of a roll call.
+-- Bytes between the header and the lanes: in a STATUS, and in the RESULT of a quorum chunk.
 local function status_bytes(values)
-    local holds = values.kind == KIND.STATUS or values.kind == KIND.RESULT and is_of_roll_call(values)
+    local holds = values.kind == KIND.STATUS or values.kind == KIND.RESULT and is_of_quorum(values)
     return holds and layout.status.bytes or 0
 end
 
@@ -222,7 +222,7 @@ local function level_of(values)
 end
 
 local function flags_are_wrong(values)
-    local quorum = is_of_roll_call(values) and SPEC.quorum.flag or 0
+    local quorum = is_of_quorum(values) and SPEC.quorum.flag or 0
     local header_only = is_header_only(values) and SPEC.header_only.flag or 0
     if values.flags - level_of(values) * 2 ^ SPEC.level_shift - quorum - header_only > ALL_FLAGS then
         return "flags that the protocol does not know"
@@ -277,7 +277,7 @@ local function add_flags(tree, tvb, place, values)
             table.insert(said, item.name)
         end
     end
-    if is_of_roll_call(values) then
+    if is_of_quorum(values) then
         table.insert(said, "QUORUM")
     end
     if is_header_only(values) then
@@ -482,8 +482,8 @@ function netsum.dissector(tvb, pinfo, root)
     if not well_formed then
         info = info .. " malformed"
     end
-    if is_of_roll_call(values) then
-        info = info .. " roll call"
+    if is_of_quorum(values) then
+        info = info .. " quorum"
     end
     if status_bytes(values) > 0 and bytes >= layout.header.bytes + layout.status.bytes then
         local status, missing, held = add_status(tree, tvb, values)

@@ -10,7 +10,7 @@ Event = list[Any]
 class RoundClock:
     """Ends of rounds, and the activities that resume then.
 
-    A round begins when all its members have entered it and no host is `ahead` results behind; it ends for all at once.
+    A round begins when all its contributors have entered it and no host is `ahead` results behind; it ends for all at once.
     """
 
     def __init__(self, duration: Callable[[int, int, int], float], hosts: int) -> None:
@@ -25,7 +25,7 @@ class RoundClock:
         return [(activity, event) for entered in self._waiting.values() for activity, _, event in entered]
 
     def enter(self, activity: int, host: int, event: Event, now: float) -> list[tuple[int, float]]:
-        """Let an activity wait for the end of a round, of which its host may be a member.
+        """Let an activity wait for the end of a round, of which its host may be a contributor.
 
         `event`: ``["round", …]``, see `netsum.virtual.timeline`. `now`: in seconds. Returns activities that go on, and when.
         """
@@ -37,10 +37,10 @@ class RoundClock:
 
     def _begin(self, now: float) -> list[tuple[int, float]]:
         for number, entered in self._waiting.items():
-            _, _, members, size, ahead = entered[0][2]
+            _, _, contributors, size, ahead = entered[0][2]
             present = {host for _, host, _ in entered}
-            if members and present.issuperset(members) and min(self._taken) + ahead > number:
-                self.ends[number] = now + self._duration(size, len(self._taken), len(members))
+            if contributors and present.issuperset(contributors) and min(self._taken) + ahead > number:
+                self.ends[number] = now + self._duration(size, len(self._taken), len(contributors))
                 return self._take(self._waiting.pop(number), number, self.ends[number])
         return []
 

@@ -1,4 +1,4 @@
-"""Rounds of a job with a quorum, among workers in virtual time: those that are ready first are members, others come late.
+"""Rounds of a job with a quorum, among workers in virtual time: those that are ready first are contributors, others come late.
 
 docs/protocol.md#quorums defines a round.
 """
@@ -21,11 +21,11 @@ Array = npt.NDArray[Any]
 class _Round:
     """A round that not all workers have taken.
 
-    `members` is part of the events of its workers: it is empty until the quorum is complete, and filled then.
+    `contributors` is part of the events of its workers: it is empty until the quorum is complete, and filled then.
     """
 
     arrays: dict[int, tuple[float, Array]] = field(default_factory=dict)
-    members: list[int] = field(default_factory=list)
+    contributors: list[int] = field(default_factory=list)
     result: Reduced | None = None
     takers: int = 0
 
@@ -49,17 +49,17 @@ class RoundsOfJob:
         return self._rounds.setdefault(number, _Round())
 
     def decide(self, number: int) -> None:
-        """Settle the members of a round, and take the mean of their arrays, added in the order of ranks.
+        """Settle the contributors of a round, and take the mean of their arrays, added in the order of ranks.
 
         They are those who were ready first. Among workers that were ready at the same time they are drawn at random.
         """
         this = self.round(number)
         draw = np.random.default_rng((self._seed, number)).permutation(self.workers)
         first = sorted(this.arrays, key=lambda rank: (this.arrays[rank][0], draw[rank]))
-        this.members.extend(sorted(first[: self.quorum]))
-        total = sum(this.arrays[rank][1] for rank in this.members)
-        mean = np.asarray(total / self.quorum, this.arrays[this.members[0]][1].dtype)
-        this.result = Reduced(mean, tuple(this.members))
+        this.contributors.extend(sorted(first[: self.quorum]))
+        total = sum(this.arrays[rank][1] for rank in this.contributors)
+        mean = np.asarray(total / self.quorum, this.arrays[this.contributors[0]][1].dtype)
+        this.result = Reduced(mean, tuple(this.contributors))
         this.arrays.clear()
 
     def take(self, number: int) -> Reduced:
@@ -112,18 +112,18 @@ class VirtualRounds:
         return self.number == self._count
 
     def offer(self, array: npt.ArrayLike) -> None:
-        """Hand in an array for round `number`; without effect if its members are settled.
+        """Hand in an array for round `number`; without effect if its contributors are settled.
 
         Raises MisuseError if all rounds have ended.
         """
         self._check_left()
         this = self._job.round(self.number)
-        if this.members:
+        if this.contributors:
             return
         this.arrays[self._rank] = self._world.now, np.array(array)
         if len(this.arrays) >= self._job.quorum:
             self._world.compute(0.0)  # Others that are ready at the same time hand in their arrays.
-            if not this.members:
+            if not this.contributors:
                 self._job.decide(self.number)
 
     def take(self) -> list[Reduced]:
@@ -133,7 +133,7 @@ class VirtualRounds:
         """
         self._check_left()
         last = self.number + max(1, self.behind) - 1
-        self._world.do(["round", last, self._job.round(last).members, self._size, self._ahead])
+        self._world.do(["round", last, self._job.round(last).contributors, self._size, self._ahead])
         results = [self._job.take(number) for number in range(self.number, last + 1)]
         self.number = last + 1
         return results

@@ -39,7 +39,7 @@ class Links(Protocol):
         """Return how long a collective takes once all are there, in seconds. `size`: bytes that a worker contributes."""
 
     def round(self, size: int, workers: int, quorum: int) -> float:
-        """Return how long a round takes once its members are ready: its roll call and its reduction, in seconds."""
+        """Return how long a round takes once its contributors are ready: its quorum chunk and its reduction, in seconds."""
 
     def message(self, sender: int, receiver: int, size: int, now: float) -> tuple[float, float]:
         """Return when the sender's link has taken a message that is sent now, and when the receiver has it, in seconds."""

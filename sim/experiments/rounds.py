@@ -30,9 +30,9 @@ class RoundsJob(NetsumJob):
         if any(event.action == "switch-restart" for event in point.settings.event):
             raise SettingError(f"job {job.name}: expected no switch that restarts under a job with a quorum")
         self.late = 0  # Arrays that were ready when their round had ended.
-        # How often a worker's members of a round were compared with those of the others.
+        # How often a worker's contributors of a round were compared with those of the others.
         self.members_checked = 0
-        self._members: dict[int, tuple[int, ...]] = {}
+        self._contributors: dict[int, tuple[int, ...]] = {}
         self._expected: dict[tuple[int, int], npt.NDArray[np.float32]] = {}
         self._offers: list[list[Offer]] = [[] for _ in range(job.workers)]
         self._taken = [0] * job.workers
@@ -102,34 +102,40 @@ class RoundsJob(NetsumJob):
             self._compute(worker)
 
     def _compare_round(self, number: int, worker: int, result: Reduced) -> None:
-        """Check that a round's members are the same at every worker, were in time, and that the sum is theirs.
+        """Check that a round's contributors are the same at every worker, were in time, and that the sum is theirs.
 
         Raises WrongSumError: they are not.
         """
         where = f"job {self.settings.name}: round {number} of worker {worker}"
-        members = self._members.setdefault(number, result.ranks)
-        if result.ranks != members:
-            raise WrongSumError(f"{where}: its members are {result.ranks}, and {members} at another worker")
-        if len(members) != self.settings.quorum:
-            raise WrongSumError(f"{where}: expected {self.settings.quorum} members, not {len(members)}")
-        offered = [len(self._offers[rank]) > number and self._offers[rank][number].made for rank in members]
+        contributors = self._contributors.setdefault(number, result.ranks)
+        if result.ranks != contributors:
+            raise WrongSumError(
+                f"{where}: its contributors are {result.ranks}, and {contributors} at another worker"
+            )
+        if len(contributors) != self.settings.quorum:
+            raise WrongSumError(
+                f"{where}: expected {self.settings.quorum} contributors, not {len(contributors)}"
+            )
+        offered = [
+            len(self._offers[rank]) > number and self._offers[rank][number].made for rank in contributors
+        ]
         if not all(offered):
-            raise WrongSumError(f"{where}: a member of {members} has contributed no array")
+            raise WrongSumError(f"{where}: a contributor of {contributors} has contributed no array")
         self.members_checked += 1
         if not self._check:
             return
-        expected = self._sum_over(number, members)
+        expected = self._sum_over(number, contributors)
         if result.value.tobytes() != expected.tobytes():
             wrong = int(np.flatnonzero(result.value != expected)[0])
-            raise WrongSumError(f"{where}: element {wrong} is not the sum over workers {members}")
+            raise WrongSumError(f"{where}: element {wrong} is not the sum over workers {contributors}")
         self.checked += 1
 
-    def _sum_over(self, number: int, members: tuple[int, ...]) -> npt.NDArray[np.float32]:
+    def _sum_over(self, number: int, contributors: tuple[int, ...]) -> npt.NDArray[np.float32]:
         key = number, 0
         if key not in self._expected:
             # The workers are at the same round but for one that ends while others begin the next.
             self._expected = {each: found for each, found in self._expected.items() if each[0] == number - 1}
-            parts = [self._values(number, 0)[rank] for rank in members]
+            parts = [self._values(number, 0)[rank] for rank in contributors]
             self._expected[key] = expected_sum(parts, self.lanes, self.settings.workers)
             for each in [each for each in self._inputs if each[0] < number - 1]:
                 del self._inputs[each]

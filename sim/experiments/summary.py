@@ -66,15 +66,17 @@ def checked(rows: Sequence[dict[str, Any]]) -> list[str]:
     runs = {
         (row["seed"], row["job"], *(str(row.get(name)) for name in row if "." in name)): row for row in rows
     }
-    sums, members, late = (
+    sums, contributors, late = (
         sum(row.get(name) or 0 for row in runs.values())
         for name in ("sums_checked", "members_checked", "late")
     )
     said = []
     if sums:
         said.append(f"{sums:,} sums were compared bit for bit with ones computed apart, and all were right.")
-    if members:
-        said.append(f"The members of rounds were compared {members:,} times: the same at every worker.")
+    if contributors:
+        said.append(
+            f"The contributors of rounds were compared {contributors:,} times: the same at every worker."
+        )
         said.append(f"{late:,} arrays came late and were in no sum.")
     return said
 

@@ -29,12 +29,14 @@ _ALL: Final = (
     Scenario("two-slots-three-rounds", slots=2, rounds=passes_of("sum", "sum", "sum"), batches=False),
     Scenario("wrap", rounds=passes_of("sum", "sum", "sum"), first_chunk=(1 << 32) - 2),
     Scenario("disagreement", rounds=(BlockPass("sum"), BlockPass("sum", agreed=False))),
-    Scenario("quorum", slots=2, rounds=passes_of("call", "members"), quorum=1),
-    Scenario("quorum-twice", slots=2, rounds=passes_of("call", "members") * 2, quorum=1, batches=False),
+    Scenario("quorum", slots=2, rounds=passes_of("quorum", "contributors"), quorum=1),
+    Scenario(
+        "quorum-twice", slots=2, rounds=passes_of("quorum", "contributors") * 2, quorum=1, batches=False
+    ),
     Scenario(
         "quorum-reuse",
         slots=2,
-        rounds=passes_of("barrier", "barrier", "call", "members", "barrier"),
+        rounds=passes_of("barrier", "barrier", "quorum", "contributors", "barrier"),
         quorum=1,
         batches=False,
     ),
@@ -42,7 +44,7 @@ _ALL: Final = (
         "quorum-two-of-three",
         workers=3,
         slots=2,
-        rounds=passes_of("call", "members"),
+        rounds=passes_of("quorum", "contributors"),
         quorum=2,
         batches=False,
     ),

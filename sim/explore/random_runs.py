@@ -27,8 +27,8 @@ _ROUNDS: Final = passes_of(
     *("reduce", "gather"),
 )
 _WITH_QUORUM: Final = passes_of(
-    *("sum", "call", "members", "call", "members", "int32"),
-    *("call", "members", "sparse", "call", "members", "barrier"),
+    *("sum", "quorum", "contributors", "quorum", "contributors", "int32"),
+    *("quorum", "contributors", "sparse", "quorum", "contributors", "barrier"),
 )
 
 _system: Final = partial(Scenario, slots=4, rounds=_ROUNDS, copies=4, batches=False, attrition=False)

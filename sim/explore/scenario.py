@@ -19,8 +19,8 @@ Kind = Literal[
     "float32",
     "broadcast",
     "barrier",
-    "call",
-    "members",
+    "quorum",
+    "contributors",
     "reduce",
     "gather",
 ]
@@ -37,8 +37,8 @@ class BlockPass:
 
     # sum, max, min, bor: 32-bit words as they are. saturating: a sum beyond int32. sparse: a sum to which every other
     # worker contributes a block that it knows to be zero. int32, float32: SUM with exponents, which takes two chunk
-    # numbers. broadcast: worker 0's words; the others contribute a header alone. barrier: headers alone. call: a roll call,
-    # to which each worker contributes whenever it likes. members: the sum over the members of the roll call before it.
+    # numbers. broadcast: worker 0's words; the others contribute a header alone. barrier: headers alone. quorum: a quorum chunk,
+    # to which each worker contributes whenever it likes. contributors: the sum over those to the quorum chunk before.
     # reduce: a sum; all but worker 0 need a header-only RESULT. gather: worker 0's words, and it needs a
     # header-only RESULT; a chunk of an all-gather.
     kind: Kind = "sum"
@@ -82,7 +82,7 @@ class Scenario:
     # Tree: the parent of switch 1, 2, …, in ascending order; switch 0 is the root. Empty: there is one switch.
     parents: tuple[int, ...] = ()
     leaves: tuple[int, ...] = ()  # Tree: the switch of each worker.
-    quorum: int = 0  # Contributions that complete a roll call; 0: there is none.
+    quorum: int = 0  # Contributions that complete a quorum chunk; 0: there is none.
 
     def __post_init__(self) -> None:
         def expect(condition: bool, what: str) -> None:
@@ -119,12 +119,12 @@ class Scenario:
 
     def _check_quorum(self, expect: Callable[[bool, str], None]) -> None:
         kinds = [each.kind for each in self.rounds]
-        calls = [at for at, kind in enumerate(kinds) if kind == "call"]
+        calls = [at for at, kind in enumerate(kinds) if kind == "quorum"]
         expect(
-            [at - 1 for at, kind in enumerate(kinds) if kind == "members"] == calls,
-            "the sum over its members behind each roll call",
+            [at - 1 for at, kind in enumerate(kinds) if kind == "contributors"] == calls,
+            "the sum over its contributors behind each quorum chunk",
         )
-        expect(bool(self.quorum) == bool(calls), "a quorum where there are roll calls")
+        expect(bool(self.quorum) == bool(calls), "a quorum where there are quorum chunks")
         expect(0 <= self.quorum <= self.workers, f"a quorum of 1 to {self.workers}, not {self.quorum}")
         if self.quorum:
             expect(self.slots >= 2, "2 slots at least in a job with a quorum")

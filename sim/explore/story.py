@@ -75,10 +75,10 @@ class Packet:
             if header.exponent:
                 text += f" exponent {header.exponent}"
             if header.flags & FLAG_QUORUM:
-                text += " of a roll call"
+                text += " of a quorum chunk"
             if header.flags & FLAG_QUORUM and header.kind == KIND_RESULT:
                 added = int.from_bytes(datagram[HEADER_BYTES : HEADER_BYTES + 4], "big")
-                text += f", members {_numbers(added)}"
+                text += f", contributors {_numbers(added)}"
         elif header.kind == KIND_STATUS and len(datagram) >= HEADER_BYTES + 8:
             seen = int.from_bytes(datagram[HEADER_BYTES : HEADER_BYTES + 4], "big")
             held = int.from_bytes(datagram[HEADER_BYTES + 4 : HEADER_BYTES + 8], "big")

@@ -118,7 +118,7 @@ class System:
             self.tasks.append(tasks)
         row_bytes = self.cores[0].row_bytes
         place = world.place
-        kinds = {"call": w.CALL, "members": w.MEMBERS}
+        kinds = {"quorum": w.QUORUM_CHUNK, "contributors": w.CONTRIBUTORS}
         place("kinds", np.array([kinds.get(each.kind, w.ORDINARY) for each in scenario.rounds], np.int64))
         place("sources", sources)
         place("cores", cores), place("core_slots", slot_records), place("core_passes", passes)

@@ -29,14 +29,16 @@ _CODECS = {
     "float32": (FLOAT32, OP_SUM),
     "broadcast": (WORDS, OP_BOR),
     "barrier": (NOTHING, OP_SUM),
-    "call": (NOTHING, OP_SUM),
-    "members": (WORDS, OP_SUM),
+    "quorum": (NOTHING, OP_SUM),
+    "contributors": (WORDS, OP_SUM),
     "reduce": (WORDS, OP_SUM),
     "gather": (WORDS, OP_BOR),
 }
 
 
-SUMMED: Final = frozenset(("sum", "sparse", "broadcast", "barrier", "call", "members", "reduce", "gather"))
+SUMMED: Final = frozenset(
+    ("sum", "sparse", "broadcast", "barrier", "quorum", "contributors", "reduce", "gather")
+)
 """Kinds of rounds in which a slot holds the sum over a set of workers, whatever their order."""
 
 
@@ -46,9 +48,9 @@ class Task:
 
     work: Pass  # The pass that the worker core begins.
     # uint32[n]. The bits that must stand in its target when it is done; no RESULT may be accepted if None. Of the reduction
-    # of the members of a roll call they are not used.
+    # of the contributors of a quorum chunk they are not used.
     expected: npt.NDArray[np.uint32] | None
-    # array. Contribution of a worker in place of `work.source` if it is no member.
+    # array. Contribution of a worker in place of `work.source` if it is no contributor.
     neutral: npt.NDArray[Any] = field(default_factory=lambda: np.zeros(ELEMENTS, np.int32))
 
 
@@ -77,7 +79,7 @@ def make_task(round_: BlockPass, number: int, job: int, epoch: int, worker: int,
     # The same for all rounds: that the number of the pass is in it must not be what keeps rounds apart.
     fingerprint = _OTHER_FINGERPRINT if disagrees else _FIRST_FINGERPRINT
     if codec is NOTHING:
-        offered = False if round_.kind == "call" else None
+        offered = False if round_.kind == "quorum" else None
         return Task(
             Pass(codec, op, fingerprint, offered=offered), np.zeros(0, np.uint32) if round_.agreed else None
         )

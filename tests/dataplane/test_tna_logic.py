@@ -140,7 +140,7 @@ QUORUM_FAULTS = {
         "1, 1, _, 1, _, MISSING_NONE, _, _, _, OF_QUORUM, _): drop_after(OUTCOME_ADDED);",
     ),
     "a quorum is taken for twice as many": (SINGLE, "job.quorum.workers << 2;", "job.quorum.workers << 3;"),
-    "a roll call goes through all passes": (
+    "a quorum chunk goes through all passes": (
         PASSES,
         "if (hdr.frame.netsum.flags & FLAG_QUORUM == 0)",
         "if (true)",

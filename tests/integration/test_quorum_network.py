@@ -193,7 +193,7 @@ def test_a_quorum_that_does_not_come_names_who_is_missing() -> None:
 
 
 def test_rounds_and_ordinary_collectives_take_turns() -> None:
-    """A roll call's slot is used again only when all workers have been there (docs/protocol.md)."""
+    """A quorum chunk's slot is used again only when all workers have been there (docs/protocol.md)."""
     for slots in (2, 4):
         star = Star(star_switch(64), Cables(drop=0.2, jitter_ns=ROUND_TRIP_NS), seed=slots)
         chance = random.Random(slots)

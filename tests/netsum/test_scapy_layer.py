@@ -133,11 +133,11 @@ def test_flags_follow_the_lanes_unless_they_are_given() -> None:
         ),
         (
             {"kind": "CONTRIBUTE", "flags": "QUORUM"},
-            "netsum CONTRIBUTE SUM job 0 worker 0 chunk 0 slot 0.0 roll call",
+            "netsum CONTRIBUTE SUM job 0 worker 0 chunk 0 slot 0.0 quorum",
         ),
         (
             {"kind": "RESULT", "flags": "QUORUM+LANES", "seen": 0b1010, "lanes": [0] * 64},
-            "netsum RESULT SUM job 0 worker 0 chunk 0 slot 0.0 roll call of workers [1, 3] 64 lanes",
+            "netsum RESULT SUM job 0 worker 0 chunk 0 slot 0.0 quorum of workers [1, 3] 64 lanes",
         ),
         ({"kind": 9, "op": 0}, "netsum kind 9 op 0 job 0 worker 0 chunk 0 slot 0.0"),
     ],
@@ -162,7 +162,7 @@ def test_a_probe_has_its_number_where_others_have_the_exponent() -> None:
     assert "5 (number of the PROBE)" in Netsum(kind="PROBE", exponent=5).show(dump=True)
 
 
-def test_the_flag_of_a_roll_call_is_the_level_in_a_status() -> None:
+def test_the_flag_of_a_quorum_chunk_is_the_level_in_a_status() -> None:
     assert "flags     = LANES+QUORUM" in Netsum(kind="RESULT", flags=5).show(dump=True).replace("\x1b", "")
     assert "(level 1)" in Netsum(kind="STATUS", flags=6).show(dump=True)
     assert "QUORUM" not in Netsum(kind="STATUS", flags=6).show(dump=True)

@@ -1,4 +1,4 @@
-"""Rounds with a quorum in virtual time: who is a member, who comes late, and when a round ends on which links."""
+"""Rounds with a quorum in virtual time: who contributes, who comes late, and when a round ends on which links."""
 
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ def links(seconds: float) -> StarLinks:
     return StarLinks(NetworkOf(10**8, 200), of_it)
 
 
-def round_of(number: int, members: list[int], ahead: int = 32) -> Event:
-    return ["round", number, members, 8, ahead]
+def round_of(number: int, contributors: list[int], ahead: int = 32) -> Event:
+    return ["round", number, contributors, 8, ahead]
 
 
 def test_a_round_begins_with_its_last_member_and_late_workers_get_its_end() -> None:

@@ -188,7 +188,7 @@ def test_a_status_from_a_switch_above_shows_its_level(dissect: Dissect) -> None:
 
 
 @tshark_only
-def test_packets_of_a_roll_call(dissect: Dissect) -> None:
+def test_packets_of_a_quorum_chunk(dissect: Dissect) -> None:
     """The RESULT says whose contributions it has, before its lanes."""
     call = {"flags": FLAG_QUORUM, "chunk": 17}
     result = header(KIND_RESULT, flags=FLAG_QUORUM | FLAG_LANES, chunk=17, num_workers=4)
@@ -209,11 +209,11 @@ def test_packets_of_a_roll_call(dissect: Dissect) -> None:
     found = dissect(frames, fields)
     of_the_slot = "SUM job 3 worker 1 chunk 17 slot 17.1"
     assert [row[0] for row in found] == [
-        f"CONTRIBUTE {of_the_slot} roll call",
-        f"PROBE {of_the_slot} roll call",
-        f"RESULT {of_the_slot} roll call of worker 0, 2",
-        f"RESULT {of_the_slot} roll call of worker 0, 2 64 lanes",
-        f"RESULT {of_the_slot} malformed roll call",
+        f"CONTRIBUTE {of_the_slot} quorum",
+        f"PROBE {of_the_slot} quorum",
+        f"RESULT {of_the_slot} quorum of worker 0, 2",
+        f"RESULT {of_the_slot} quorum of worker 0, 2 64 lanes",
+        f"RESULT {of_the_slot} malformed quorum",
     ]
     assert all(row[1].lower() in ("1", "true") for row in found)
     assert [row[2] for row in found] == ["", "", "0,2", "0,2", ""]

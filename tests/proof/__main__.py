@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tests.proof import chunks, roll_calls, trees, worker, worker_faults
+from tests.proof import chunks, quorum_chunks, trees, worker, worker_faults
 from tests.proof.faults import FAULTS, lemmas_that_fail, shortest_run
 from tests.proof.induction import Verdict, possible, prove
 from tests.proof.invariant import GUARANTEES
@@ -55,7 +55,7 @@ def _branches(seed: int) -> Iterator[Verdict]:
 
 
 PARTS: dict[str, Callable[[int], Iterator[Verdict]]] = {
-    "protocol": _protocol, "faults": _faults, "roll-calls": roll_calls.lemmas,
+    "protocol": _protocol, "faults": _faults, "quorum-chunks": quorum_chunks.lemmas,
     "trees": trees.lemmas,
     "chunks": chunks.lemmas, "worker": worker.lemmas, "program": _program,
     "lanes": _all_lanes, "branches": _branches, "worker-faults": _worker_faults,

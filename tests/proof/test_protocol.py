@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("z3", reason="needs an SMT solver: pip install z3-solver")
 
-from tests.proof import roll_calls, trees
+from tests.proof import quorum_chunks, trees
 from tests.proof.faults import FAULTS, Fault, lemmas_that_fail, runs_and_reached, shortest_run
 from tests.proof.induction import possible, prove
 from tests.proof.invariant import GUARANTEES
@@ -40,13 +40,13 @@ def test_small_runs_without_faults_have_all_invariants_and_take_every_action() -
     assert states > 100
 
 
-def test_a_result_stays_in_its_slot_behind_roll_calls_of_any_quorum() -> None:
-    assert [v for v in roll_calls.lemmas() if not v.holds] == []
+def test_a_result_stays_in_its_slot_behind_quorum_chunks_of_any_quorum() -> None:
+    assert [v for v in quorum_chunks.lemmas() if not v.holds] == []
 
 
-def test_without_the_result_behind_a_roll_call_a_result_is_overwritten() -> None:
-    assert [v for v in roll_calls.lemmas(waits_behind=False) if not v.holds]
-    assert roll_calls.run_without_the_rule().steps
+def test_without_the_result_behind_a_quorum_chunk_a_result_is_overwritten() -> None:
+    assert [v for v in quorum_chunks.lemmas(waits_behind=False) if not v.holds]
+    assert quorum_chunks.run_without_the_rule().steps
 
 
 def test_a_result_in_any_tree_has_one_contribution_of_every_worker() -> None:
@@ -63,7 +63,7 @@ def test_without_the_bit_a_worker_below_two_switches_counts_twice() -> None:
     assert trees.run_without_the_bit().steps
 
 
-@pytest.mark.parametrize("action", [*ACTIONS, *roll_calls.ACTIONS, *trees.ACTIONS], ids=lambda a: a.name)
+@pytest.mark.parametrize("action", [*ACTIONS, *quorum_chunks.ACTIONS, *trees.ACTIONS], ids=lambda a: a.name)
 def test_what_an_action_stands_for_exists(action: Action) -> None:
     headings = re.findall(r"^#+ (.*)$", (ROOT / "docs/protocol.md").read_text(), re.M)
     assert action.section in headings

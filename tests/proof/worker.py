@@ -105,7 +105,7 @@ def _sending(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
         _slot("in_flight", behind) != 0,
         _slot("chunk", behind) == chunk + 1 - slots,
     )
-    yield "behind a roll call S before it, only after the RESULT of the next chunk too", [
+    yield "behind a quorum chunk S before it, only after the RESULT of the next chunk too", [
         *given, _fails(may, lambda p: z3.And(yes(p), follows))
     ], "unsat"  # fmt: skip
     record = z3.URem(_core("sending_pass"), z3.BitVecVal(PASS_RING, BITS))
@@ -141,7 +141,7 @@ def _sending(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
     record_of = z3.URem(sending, z3.BitVecVal(PASS_RING, BITS))
     last = index + 1 == _field("passes", "chunks", record_of)
     quorum, offered = (_field("passes", n, record_of) for n in ("quorum", "offered"))
-    yield "its record names pass, index and roll call, and the next chunk is the next one of its pass", [
+    yield "its record names pass, index and quorum chunk, and the next chunk is the next one of its pass", [
         *begin,
         _fails(sent, lambda p: z3.Not(z3.And(
             _slot("pass_number", here, p) == sending, _slot("index", here, p) == index,
@@ -150,7 +150,7 @@ def _sending(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
             _core("sending_index", p) == z3.If(last, z3.BitVecVal(0, BITS), index + 1),
         ))),
     ], "unsat"  # fmt: skip
-    yield "it is sent unless it is of a roll call that this worker has no part in yet", [
+    yield "it is sent unless it is of a quorum chunk that this worker has no part in yet", [
         *begin, _fails(sent, lambda p: (p.value == 1) == z3.And(quorum != 0, offered == 0))
     ], "unsat"  # fmt: skip
     yield "every slot's record stays that of its newest chunk", [

@@ -27,7 +27,7 @@ from sim.explore.engine.worker_steps import (
     has_offered,
     join,
     offer,
-    roll_call,
+    quorum_chunk,
     timers_of,
 )
 
@@ -108,13 +108,13 @@ def fair_round(world: Record, blank: Integer) -> Integer:
 
 @compiled
 def _is_needed(world: Record, host: Integer) -> bool:
-    """Whether a worker's contribution is needed for a roll call: without need, it computes for ever."""
-    call = roll_call(world, host)
-    if call < 0 or has_offered(world, host, call):
+    """Whether a worker's contribution is needed for a quorum chunk: without need, it computes for ever."""
+    number = quorum_chunk(world, host)
+    if number < 0 or has_offered(world, host, number):
         return False
     offered = np.int64(0)
     for each in range(world.hosts):
-        offered += has_offered(world, np.int64(each), call)
+        offered += has_offered(world, np.int64(each), number)
     return bool(offered < world.quorum)
 
 

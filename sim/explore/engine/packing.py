@@ -123,19 +123,19 @@ def host_at(world: Record, host: Integer) -> Integer:
 
 
 @compiled_inline
-def roll_at(world: Record, host: Integer) -> Integer:
-    """Return where a host's block says of each round whether it has contributed to the roll call, and whose are in its RESULT."""
+def quorum_chunk_at(world: Record, host: Integer) -> Integer:
+    """Return where a host has, for each round, whether it contributed to the quorum chunk, and whose are in its RESULT."""
     return host_at(world, host) + w.HOST_BYTES + world.slots * w.SLOT_BYTES + world.rounds + world.blocks * 2
 
 
 @compiled
 def choose_sources(world: Record, host: Integer, owner: Integer) -> None:
-    """Let the reductions of members take a member's elements, or zeros, as the roll call before each says."""
+    """Let the reductions of contributors take a contributor's elements, or zeros, as the quorum chunk before each says."""
     kinds = carray(pointer(world.kinds), (world.rounds,), np.int64)
     sources = carray(pointer(world.sources), (world.owners, world.rounds, 2), np.int64)
     passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
     for number in range(1, world.rounds):
-        if kinds[number] == w.MEMBERS:
+        if kinds[number] == w.CONTRIBUTORS:
             mine = passes[owner, number - 1].added >> (host % world.workers) & 1
             passes[owner, number].payload.source = sources[owner, number, mine]
 
@@ -242,7 +242,7 @@ def unpack(world: Record, host: Integer) -> Integer:
     for number in range(world.blocks * 2):
         exponents[owner, number] = state[at_more + number]
     if world.quorum != 0:
-        at_more = roll_at(world, host)
+        at_more = quorum_chunk_at(world, host)
         for number in range(world.rounds):
             passes[owner, number].offered = state[at_more + 2 * number]
             passes[owner, number].added = state[at_more + 2 * number + 1]
@@ -329,7 +329,7 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
     for number in range(world.blocks * 2):
         changed |= _put(state, at_more + number, np.int64(exponents[owner, number]))
     if world.quorum != 0:
-        at_more = roll_at(world, host)
+        at_more = quorum_chunk_at(world, host)
         for number in range(world.rounds):
             changed |= _put(state, at_more + 2 * number, passes[owner, number].offered)
             changed |= _put(state, at_more + 2 * number + 1, passes[owner, number].added)

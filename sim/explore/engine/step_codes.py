@@ -14,7 +14,7 @@ from netsum_common.compiled import Integer, compiled_inline
 DELIVER, KEEP, LOSE, DRIVE, BEGIN, KILL, JOIN, CONTROL, RESTART, SATURATE, OFFER, FAIL = range(1, 13)
 """Deliver a packet; deliver it and keep it; lose it; let a worker send, with timers fired; let it begin a round; kill it;
 let it join the second epoch; let the controller write its next table entry; restart a switch; deliver all packets to
-a switch that change nothing in it; let a worker contribute to a roll call; let its deadline pass."""
+a switch that change nothing in it; let a worker contribute to a quorum chunk; let its deadline pass."""
 TIMERS: Final = (1 << 10) - 1
 QUEUE: Final = 1 << 9
 TIRED, ANSWERED = 1 << 10, 1 << 11

@@ -29,7 +29,7 @@ from netsum_common.memory import compare_bytes, copy_bytes, pointer
 from sim.explore.engine import world as w
 from sim.explore.engine.frames import HEADERS_BYTES, IPV4_DESTINATION
 from sim.explore.engine.packets import intern, packet_at, packet_kind
-from sim.explore.engine.packing import host_at, roll_at
+from sim.explore.engine.packing import host_at, quorum_chunk_at
 from sim.explore.engine.visited import mixed
 
 _ETHERNET_SOURCE: Final = 6
@@ -91,10 +91,10 @@ def _find_keys(world: Record) -> bool:
                 value = value << np.uint64(1) | value >> np.uint64(63)
                 value ^= np.uint64(seen >> np.uint32(bit) & np.uint32(1))
         if world.quorum != 0:
-            roll = roll_at(world, host)
+            quorum_chunk = quorum_chunk_at(world, host)
             for number in range(world.rounds):
-                mine = np.int64(state[roll + 2 * number + 1]) >> host & 1
-                value = mixed(value ^ np.uint64(state[roll + 2 * number] * 2 + mine))
+                mine = np.int64(state[quorum_chunk + 2 * number + 1]) >> host & 1
+                value = mixed(value ^ np.uint64(state[quorum_chunk + 2 * number] * 2 + mine))
         keys[host, 0] = mixed(value)
         keys[host, 1] = np.uint64(0)
     entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
@@ -172,7 +172,7 @@ def permute_fixed(world: Record, which: Integer, source: Integer, target: Intege
         state = carray(pointer(target), (world.fixed_bytes,), np.uint8)
         for host in range(world.hosts):
             for number in range(world.rounds):
-                at = roll_at(world, host) + 2 * number + 1
+                at = quorum_chunk_at(world, host) + 2 * number + 1
                 state[at] = np.uint8(_permuted_workers(world, which, np.int64(0), np.int64(state[at])))
     return True
 

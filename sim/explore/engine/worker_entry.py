@@ -67,7 +67,7 @@ def begin(core: int, passes: int, record: int, now_ns: int) -> Integer:
 
 @compiled
 def offer(core: int, slots: int, count: int, passes: int, number: int) -> Integer:
-    """Contribute to a roll call: `departures.offer`."""
+    """Contribute to a quorum chunk: `departures.offer`."""
     contribute(
         carray(pointer(core), (1,), CORE),
         carray(pointer(slots), (count,), SLOT),

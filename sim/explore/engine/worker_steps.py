@@ -34,8 +34,8 @@ from sim.explore.engine.packing import (
     owner_of,
     pack,
     probe_sequence_of,
+    quorum_chunk_at,
     relabelled,
-    roll_at,
     unpack,
 )
 from sim.explore.engine.step_codes import ANSWERED, QUEUE, TIRED
@@ -178,9 +178,9 @@ def _check_targets(
             return np.int64(w.AGREED_FALSELY)
         if world.quorum != 0:
             kind = carray(pointer(world.kinds), (world.rounds,), np.int64)[number]
-        if kind == w.CALL and not _are_members(world, owner, number):
+        if kind == w.QUORUM_CHUNK and not _are_contributors(world, owner, number):
             return np.int64(w.WRONG_RESULT)
-        if kind == w.MEMBERS:
+        if kind == w.CONTRIBUTORS:
             passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
             subset = number << world.workers | passes[owner, number - 1].added
             sums = carray(pointer(world.sums + subset * w.ELEMENTS * 4), (w.ELEMENTS,), np.uint32)
@@ -189,7 +189,7 @@ def _check_targets(
     for each in range(world.words):
         word = words[owner, each]
         if each // w.ELEMENTS == written:
-            if word != (sums[each % w.ELEMENTS] if kind == w.MEMBERS else expected[owner, each]):
+            if word != (sums[each % w.ELEMENTS] if kind == w.CONTRIBUTORS else expected[owner, each]):
                 return np.int64(w.WRONG_RESULT)
         elif word != np.uint32(w.BEFORE):
             return np.int64(w.STRAY_WRITE)
@@ -197,8 +197,8 @@ def _check_targets(
 
 
 @compiled
-def _are_members(world: Record, owner: Integer, number: Integer) -> bool:
-    """Whether the members of a roll call are as many as the quorum, have contributed, and are the same at every worker."""
+def _are_contributors(world: Record, owner: Integer, number: Integer) -> bool:
+    """Whether a quorum chunk has as many contributors as the quorum, all have contributed, and all workers know the same."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
     added = passes[owner, number].added
@@ -208,7 +208,7 @@ def _are_members(world: Record, owner: Integer, number: Integer) -> bool:
             offered = passes[owner, number].offered
             announced = added
         else:
-            at = roll_at(world, np.int64(host)) + 2 * number
+            at = quorum_chunk_at(world, np.int64(host)) + 2 * number
             offered = np.int64(state[at])
             announced = np.int64(state[at + 1])
         if announced not in (0, added):
@@ -336,8 +336,8 @@ def begin(world: Record, host: Integer, how: Integer) -> Integer:
     if state[at + w.AT_LIFE] != w.ALIVE or state[at + w.AT_FAILURE] != FAILURE_NONE or begun >= world.rounds:
         return np.int64(w.NOTHING)
     waits = world.ahead == 0
-    if world.quorum != 0:  # The reduction begins when its members are known.
-        waits |= carray(pointer(world.kinds), (world.rounds,), np.int64)[begun] == w.MEMBERS
+    if world.quorum != 0:  # The reduction begins when its contributors are known.
+        waits |= carray(pointer(world.kinds), (world.rounds,), np.int64)[begun] == w.CONTRIBUTORS
     if waits and begun != done:
         return np.int64(w.NOTHING)
     owner = unpack(world, host)
@@ -357,8 +357,8 @@ def begin(world: Record, host: Integer, how: Integer) -> Integer:
 
 
 @compiled
-def roll_call(world: Record, host: Integer) -> Integer:
-    """Return the number of the roll call that a worker has begun and that is not done, or -1."""
+def quorum_chunk(world: Record, host: Integer) -> Integer:
+    """Return the number of the quorum chunk that a worker has begun and that is not done, or -1."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
     at = host_at(world, host)
     begun = np.int64(state[at + w.AT_BEGUN])
@@ -366,21 +366,21 @@ def roll_call(world: Record, host: Integer) -> Integer:
     if world.quorum == 0 or not alive or begun == state[at + w.AT_DONE]:
         return np.int64(-1)
     kinds = carray(pointer(world.kinds), (world.rounds,), np.int64)
-    return begun - 1 if kinds[begun - 1] == w.CALL else np.int64(-1)
+    return begun - 1 if kinds[begun - 1] == w.QUORUM_CHUNK else np.int64(-1)
 
 
 @compiled
-def has_offered(world: Record, host: Integer, call: Integer) -> bool:
-    """Whether a worker has contributed to a roll call."""
+def has_offered(world: Record, host: Integer, number: Integer) -> bool:
+    """Whether a worker has contributed to a quorum chunk."""
     state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    return bool(state[roll_at(world, host) + 2 * call] != 0)
+    return bool(state[quorum_chunk_at(world, host) + 2 * number] != 0)
 
 
 @compiled
 def offer(world: Record, host: Integer, how: Integer) -> Integer:
-    """Let a worker contribute to the roll call that it has begun: its array is there."""
-    call = roll_call(world, host)
-    if call < 0 or has_offered(world, host, call):
+    """Let a worker contribute to the quorum chunk that it has begun: its array is there."""
+    number = quorum_chunk(world, host)
+    if number < 0 or has_offered(world, host, number):
         return np.int64(w.NOTHING)
     owner = unpack(world, host)
     world.worker_calls += 1
@@ -391,7 +391,7 @@ def offer(world: Record, host: Integer, how: Integer) -> Integer:
             np.int64(world.core_slots + owner * world.slots * _SLOT_RECORD_BYTES),
             np.int64(world.slots),
             np.int64(world.core_passes + owner * PASS_RING * _PASS_BYTES),
-            call,
+            number,
         ),
     )
     return after_call(world, host, owner, how)

@@ -56,8 +56,8 @@ TX_ROWS: Final = 64
 ELEMENTS: Final = 2  # Elements of a block; the lanes beyond carry 0.
 BEFORE: Final = 0x5EA15EA1  # Content of a target before a result is written to it.
 
-ORDINARY, CALL, MEMBERS = range(3)
-"""Kinds of rounds: of all workers; a roll call; the reduction of the arrays of its members."""
+ORDINARY, QUORUM_CHUNK, CONTRIBUTORS = range(3)
+"""Kinds of rounds: of all workers; a quorum chunk; the reduction of the arrays of its contributors."""
 
 UP, DOWN = 0, 1
 TO_WORKER: Final = -1  # In place of the number of the switch that a packet arrives at.
@@ -110,7 +110,7 @@ _FIELDS: Final = (
         "exponents",
         "targets",
     ),
-    # Job with a quorum: the quorum, the kinds of the rounds, the source of each round's elements, the sums of members.
+    # Job with a quorum: the quorum, the kinds of the rounds, the source of each round's elements, the sums of contributors.
     *("quorum", "kinds", "sources"),
     *("expected", "acceptable", "tokens", "headers", "tx_rows", "tx", "tx_lengths", "rx", "rx_length"),
     # The switch.

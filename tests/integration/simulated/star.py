@@ -65,7 +65,7 @@ class StarSwitch(ProgrammedSwitch):
         """Admit a job.
 
         `name`: of the job; one that runs under this name is restarted, with a new epoch and token on the same slots.
-        `slots`: chunks in flight, a power of two. `quorum`: contributions that complete a roll call; 0: it has none. Raises
+        `slots`: chunks in flight, a power of two. `quorum`: contributions that complete a quorum chunk; 0: it has none. Raises
         JobRefusedError: with the reason.
         """
         running = next((job for job in self.ledger.jobs if job.name == name), None)

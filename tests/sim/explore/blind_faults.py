@@ -42,7 +42,7 @@ ROOT: Final = Path(__file__).parents[3]
 MODULES: Final = ("arrivals", "departures", "recovery")
 CORE_TESTS: Final = tuple(
     f"tests/host_agent/test_{name}.py"
-    for name in ("arrivals", "departures", "recovery", "roll_call", "silence", "tree_path")
+    for name in ("arrivals", "departures", "recovery", "quorum_chunk", "silence", "tree_path")
 )
 EXPLORE_S: Final = 30.0
 """Time of a scenario, in seconds."""
@@ -58,7 +58,11 @@ SCENARIOS: Final = (
         "header-only", rounds=(BlockPass("broadcast"), BlockPass("barrier"), BlockPass("max")), batches=False
     ),
     Scenario(
-        "one of two", slots=2, rounds=(BlockPass("call"), BlockPass("members")), quorum=1, batches=False
+        "one of two",
+        slots=2,
+        rounds=(BlockPass("quorum"), BlockPass("contributors")),
+        quorum=1,
+        batches=False,
     ),
     Scenario("disagreement", rounds=(BlockPass(), BlockPass(agreed=False)), batches=False),
     Scenario("a new epoch", rounds=(BlockPass(),), epochs=2, batches=False),

@@ -103,7 +103,7 @@ PLANTED: Final = (
         "core.check_ns = check_ns",
     ),
     Planted(
-        "roll call's slot reused too early",
+        "quorum chunk's slot reused too early",
         "departures",
         "if slots[slot_of(core, chunk)].quorum != 0:",
         "if False:",

@@ -25,7 +25,7 @@ def test_every_field_of_the_core_is_accounted_for() -> None:
 
 
 ONE, TWO = (BlockPass(),), (BlockPass(), BlockPass())
-QUORUM = (BlockPass("call"), BlockPass("members"))
+QUORUM = (BlockPass("quorum"), BlockPass("contributors"))
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_no_schedule_breaks_a_guarantee(scenario: Scenario) -> None:
     ("given", "expected"),
     [
         (
-            {"rounds": (BlockPass("call"),), "slots": 2, "quorum": 1},
-            "the sum over its members behind each roll call",
+            {"rounds": (BlockPass("quorum"),), "slots": 2, "quorum": 1},
+            "the sum over its contributors behind each quorum chunk",
         ),
-        ({"rounds": QUORUM, "slots": 2}, "a quorum where there are roll calls"),
-        ({"rounds": ONE, "slots": 2, "quorum": 1}, "a quorum where there are roll calls"),
+        ({"rounds": QUORUM, "slots": 2}, "a quorum where there are quorum chunks"),
+        ({"rounds": ONE, "slots": 2, "quorum": 1}, "a quorum where there are quorum chunks"),
         ({"rounds": QUORUM, "slots": 2, "quorum": 3}, "a quorum of 1 to 2, not 3"),
         ({"rounds": QUORUM, "quorum": 1}, "2 slots at least"),
         ({"rounds": QUORUM, "slots": 2, "quorum": 1, "kills": 1}, "whose workers live"),

@@ -28,7 +28,7 @@ from tests.sim.explore.faults.run import changed_worker, faulty_system
 
 PROGRAM: Path = compiled_program(64).json
 ONE, TWO = (BlockPass(),), (BlockPass(), BlockPass())
-QUORUM = (BlockPass("call"), BlockPass("members"))
+QUORUM = (BlockPass("quorum"), BlockPass("contributors"))
 
 State = tuple[bytes, frozenset[bytes]]
 

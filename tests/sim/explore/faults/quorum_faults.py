@@ -10,7 +10,7 @@ from tests.sim.explore.faults.program import Program
 
 __all__ = ["QUORUM_FAULTS"]
 
-_CALL: Final = (BlockPass("call"), BlockPass("members"))
+_CALL: Final = (BlockPass("quorum"), BlockPass("contributors"))
 _ONE_OF_TWO: Final = Scenario("one of two", slots=2, rounds=_CALL, quorum=1, batches=False)
 _IN_BATCHES: Final = Scenario("one of two, in batches", slots=2, rounds=_CALL, quorum=1)
 
@@ -39,7 +39,7 @@ def _late_added(program: Program) -> None:
 QUORUM_FAULTS: Final = (
     Fault(
         "asker-named",
-        "the RESULT of a roll call names the worker that it answers, not those that were added",
+        "the RESULT of a quorum chunk names the worker that it answers, not those that were added",
         (_ONE_OF_TWO,),
         _asker_named,
     ),
@@ -51,7 +51,7 @@ QUORUM_FAULTS: Final = (
     ),
     Fault(
         "contributes-unasked",
-        "a worker contributes to a roll call before its array is there",
+        "a worker contributes to a quorum chunk before its array is there",
         (_ONE_OF_TWO,),
         module="departures",
         changes=(
@@ -75,7 +75,7 @@ QUORUM_FAULTS: Final = (
     ),
     Fault(
         "offer-timer-lost",
-        "the timer of a roll call's slot is not armed again when it expires as the worker's array comes",
+        "the timer of a quorum chunk's slot is not armed again when it expires as the worker's array comes",
         (_IN_BATCHES,),
         module="departures",
         changes=(

@@ -1,4 +1,4 @@
-"""Roll calls at a worker: when it contributes, which RESULTs it takes, and when the slot is used again."""
+"""Quorum chunks at a worker: when it contributes, which RESULTs it takes, and when the slot is used again."""
 
 import pytest
 
@@ -12,7 +12,7 @@ WORKERS, QUORUM = 4, 2
 
 
 def call(bench: BenchCore, *, offered: bool = False) -> Pass:
-    """Begin a roll call."""
+    """Begin a quorum chunk."""
     work = Pass(NOTHING, OP_SUM, MARK, offered=offered)
     bench.core.begin(work, bench.now_ns)
     return work
@@ -35,7 +35,7 @@ def sent_next(bench: BenchCore) -> list[bytes]:
 
 
 def named(chunk: int, added: int, flags: int = FLAG_QUORUM, slots: int = 2) -> bytes:
-    """Make the RESULT of a roll call for worker 0 that names those whose contributions it has."""
+    """Make the RESULT of a quorum chunk for worker 0 that names those whose contributions it has."""
     example = BenchCore(WORKERS, slots)
     header = Header(
         *(1, KIND_RESULT, OP_SUM, flags, example.admission.job_id, example.admission.token, 0, WORKERS),
@@ -99,8 +99,8 @@ def test_a_result_that_names_no_quorum_is_malformed(added: int, flags: int) -> N
     assert bench.core.counters()["malformed"] == 1
 
 
-def test_the_slot_of_a_roll_call_waits_for_the_result_behind_it() -> None:
-    """Only a quorum had to be at the roll call; all were at the chunk behind it (docs/protocol.md)."""
+def test_the_slot_of_a_quorum_chunk_waits_for_the_result_behind_it() -> None:
+    """Only a quorum contributed to the quorum chunk; all were at the chunk behind it (docs/protocol.md)."""
     bench = BenchCore(WORKERS, 2, quorum=QUORUM)
     ordinary(bench), ordinary(bench)
     bench.receive(*(result(sent, workers=WORKERS) for sent in bench.send()))
@@ -109,6 +109,6 @@ def test_the_slot_of_a_roll_call_waits_for_the_result_behind_it() -> None:
     bench.receive(named(2, 0b0011))
     ordinary(bench), ordinary(bench)
     (behind,) = bench.send()
-    assert Header.from_bytes(behind).chunk == 3, "chunk 4 takes the slot of the roll call"
+    assert Header.from_bytes(behind).chunk == 3, "chunk 4 takes the slot of the quorum chunk"
     bench.receive(result(behind, workers=WORKERS))
     assert bench.chunks() == [4]

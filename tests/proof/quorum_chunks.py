@@ -1,7 +1,7 @@
-"""Roll calls on one switch, in one epoch: why a worker waits for the RESULT behind a roll call.
+"""Quorum chunks on one switch, in one epoch: why a worker waits for the RESULT behind a quorum chunk.
 
-Here chunks are numbers, as a roll call and the chunk behind it are in two slots. How many contributions complete a roll
-call is any number: the switch may complete it with any of them. A worker may have no part in one.
+Here chunks are numbers, as a quorum chunk and the chunk behind it are in two slots. How many contributions complete a quorum
+chunk is any number: the switch may complete it with any of them. A worker may have no part in one.
 """
 
 from collections.abc import Callable, Iterator
@@ -69,7 +69,7 @@ def _offer(m: Model, st: State, worker: Term, chunk: Term) -> Step:
 
 
 def _contribute(m: Model, st: State, worker: Term, chunk: Term, enough: Term) -> Step:
-    """`enough`: whether this contribution completes a roll call."""
+    """`enough`: whether this contribution completes a quorum chunk."""
     cell = m.fixed.cell(chunk)
     tag = st.tag(cell)
     is_same = conj(st.used(cell), tag == chunk)
@@ -138,14 +138,14 @@ INVARIANTS = (
         ),
     ),
     Invariant(
-        "what has begun has its slot, and the RESULT behind a roll call", ("Worker", "Chunk", "Chunk", "Chunk"),
+        "what has begun has its slot, and the RESULT behind a quorum chunk", ("Worker", "Chunk", "Chunk", "Chunk"),
         lambda m, st, w, c, d, n: implies(
             conj(st.began(w, d), m.fixed.frees(c, d)),
             conj(st.got(w, c), implies(conj(m.fixed.roll(c), m.fixed.next(c, n)), st.got(w, n))),
         ),
     ),
     Invariant(
-        "a RESULT that is not of a roll call has all workers", ("Worker", "Chunk"),
+        "a RESULT that is not of a quorum chunk has all workers", ("Worker", "Chunk"),
         lambda m, st, w, c: implies(conj(st.result(c), neg(m.fixed.roll(c))), st.sent(w, c)),
     ),
     Invariant(
@@ -219,11 +219,11 @@ def _instances(m: Model, st: State, chosen: list[Term], goals: list[Term]) -> li
 
 def lemmas(seed: int = 0, waits_behind: bool = True) -> Iterator[Verdict]:
     """Ask whether the first state has each invariant, whether each action keeps it, and whether each action is possible."""
-    return inductive("roll calls", lambda: symbolic(waits_behind), ACTIONS, INVARIANTS, _instances, seed)
+    return inductive("quorum chunks", lambda: symbolic(waits_behind), ACTIONS, INVARIANTS, _instances, seed)
 
 
 def run_without_the_rule() -> Run:
-    """Search for a run of two workers and two slots: c + S is a roll call, and c + 2S overwrites the RESULT of c."""
+    """Search for a run of two workers and two slots: c + S is a quorum chunk, and c + 2S overwrites the RESULT of c."""
     f: dict[str, Callable[..., Term]] = {
         "before": lambda a, b: a < b,
         "next": lambda a, b: b == a + 1,
