@@ -26,8 +26,8 @@ from host_agent.codecs.payload import (
     read_block,
 )
 from host_agent.protocol.records import (
-    DUE_AGAIN,
     DUE_NO,
+    DUE_RETRANSMIT,
     FAILURE_MISMATCH,
     FAILURE_NONE,
     NEVER,
@@ -41,10 +41,10 @@ from host_agent.protocol.records import (
 from host_agent.protocol.recovery import limit_window
 from host_agent.protocol.timeout import (
     REPEATS_AT_ONCE,
-    look_again_at,
     probe_again_after_ns,
-    quiet_after_ns,
+    pto_after_ns,
     repeat_after_ns,
+    set_loss_time,
     take_probe_time,
     take_result_time,
 )
@@ -67,7 +67,7 @@ from netsum_common.compiled import Integer, Record, Records, Words, compiled, co
 from netsum_common.memory import pointer
 
 CHUNK_MASK: Final = 0xFFFFFFFF
-SUSPECTS_PER_LOSS: Final = 2  # Chunks probed in addition when one loss is detected: losses come in bursts.
+EXTRA_PROBES_PER_LOSS: Final = 2  # Chunks probed when one loss is detected: losses come in bursts.
 MALFORMED, FOREIGN, STALE, DUPLICATE, DISPUTED, ACCEPTED = range(6)
 """Verdicts on a datagram. DISPUTED: a MISMATCH of this job."""
 
@@ -242,17 +242,17 @@ def _note_progress(core: Record, record: Record, slot: Record, now_ns: int) -> N
     core.progress_ns = now_ns
     core.asked = 0
     core.answered = 0
-    core.quiet_ns = now_ns + quiet_after_ns(core, np.int64(0))
+    core.pto_ns = now_ns + pto_after_ns(core, np.int64(0))
     # To the RESULT of a quorum chunk this worker need not have contributed.
     if slot.retransmissions == 0 and record.quorum == 0:
         take_result_time(core, now_ns - slot.first_sent_ns)
     # The first transmission even if there were more: which one the RESULT answers is not known, and to take it for a
-    # later one than it was would make chunks look overtaken that were not.
+    # later one than it was would put chunks beyond the packet threshold that are not.
     core.largest_acked = max(core.largest_acked, slot.first_sequence)
-    if slot.check_ns != NEVER:
-        core.suspected -= 1
+    if slot.loss_time_ns != NEVER:
+        core.presumed_lost -= 1
         core.recovered_ns = max(core.recovered_ns, slot.asked_ns)
-        core.check_ns = now_ns
+        core.loss_time_ns = now_ns
 
 
 @compiled_inline
@@ -312,12 +312,12 @@ def _verdict_on_loss(core: Record, slot: Record, probe: Integer, level: Integer,
 
 
 @compiled_inline
-def _needs_lanes(core: Record, slot: Record, level: Integer, full: bool) -> bool:
+def _needs_padding(core: Record, slot: Record, level: Integer, full: bool) -> bool:
     """Return whether the switch at a level lacks lanes for the RESULT that this worker has not sent along.
 
     Lanes that a switch below the root lacks must get past it. Once is enough.
     """
-    return full and min(level + 1, core.levels - 1) <= core.reach and slot.room == 0
+    return full and min(level + 1, core.levels - 1) <= core.reach and slot.padding == 0
 
 
 @compiled
@@ -350,23 +350,23 @@ def _on_status(
         verdict = _verdict_on_loss(core, slot, probe, level, full or missing)
         if verdict == WAITING:
             after_ns = probe_again_after_ns(core, now_ns - slot.first_sent_ns)
-            look_again_at(core, slot, core.probe_sent_ns[probe] + after_ns)
+            set_loss_time(core, slot, core.probe_sent_ns[probe] + after_ns)
         elif verdict == SENT_OFTEN:
             slot.lost = 1
-            look_again_at(core, slot, slot.last_sent_ns + repeat_after_ns(core, slot.retransmissions))
+            set_loss_time(core, slot, slot.last_sent_ns + repeat_after_ns(core, slot.retransmissions))
         if verdict != LOST:
             return
-        core.suspects += SUSPECTS_PER_LOSS
+        core.extra_probes += EXTRA_PROBES_PER_LOSS
         limit_window(core)
         core.probe_before = core.probe_sequence[probe]
-    else:  # One that comes unasked says that the RESULT has no room in a packet without lanes.
+    else:  # One that comes unasked says that the switch could not grow the packet into the RESULT.
         asked = number != EXPONENT_ALL_ZERO and number <= PROBE_NUMBERS
         if full and not asked:
-            core.gives_room = 1
-        if not _needs_lanes(core, slot, level, full):
+            core.padding = 1
+        if not _needs_padding(core, slot, level, full):
             return
     if full or level > 0:
-        slot.room = 1  # also where the switch below has lanes that must go up
+        slot.padding = 1  # also where the switch below has lanes that must go up
     if slot.due == DUE_NO:
         core.due += 1
-    slot.due = DUE_AGAIN
+    slot.due = DUE_RETRANSMIT

@@ -57,7 +57,7 @@ class WorkerCore:
         core["path_mask"][: len(own)] = every
         core["next_chunk"] = core["oldest_chunk"] = first_chunk
         core["next_sequence"] = 1
-        core["check_ns"] = NEVER
+        core["loss_time_ns"] = NEVER
         core["timeout_ns"] = timeout_ns
         core["heard_ns"] = -1
         core["status_chunk"] = -1

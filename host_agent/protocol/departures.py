@@ -30,8 +30,8 @@ from host_agent.protocol.records import (
     pool_index_of,
     slot_of,
 )
-from host_agent.protocol.recovery import detect_losses, suspect_more, suspect_oldest, window_is_full
-from host_agent.protocol.timeout import look_again_at, quiet_after_ns, repeat_after_ns
+from host_agent.protocol.recovery import detect_lost, probe_more, probe_oldest, window_is_full
+from host_agent.protocol.timeout import pto_after_ns, repeat_after_ns, set_loss_time
 from host_agent.wire.constants import (
     FLAG_HEADER_ONLY,
     FLAG_LANES,
@@ -80,24 +80,24 @@ def transmit(
     if core.passes_done == core.passes_begun:
         return 0
     if core.in_flight > 0:
-        if now_ns >= core.quiet_ns:
-            core.quiet_ns = now_ns + quiet_after_ns(core, now_ns - core.progress_ns)
-            suspect_oldest(core, slots)
-        if core.suspects > 0:
-            suspect_more(core, slots)
-        if core.largest_acked > core.loss_checked_at or now_ns >= core.check_ns:
-            detect_losses(core, slots, now_ns)
-    room = tx.shape[0]
+        if now_ns >= core.pto_ns:
+            core.pto_ns = now_ns + pto_after_ns(core, now_ns - core.progress_ns)
+            probe_oldest(core, slots)
+        if core.extra_probes > 0:
+            probe_more(core, slots)
+        if core.largest_acked > core.loss_detected_at or now_ns >= core.loss_time_ns:
+            detect_lost(core, slots, now_ns)
+    rows = tx.shape[0]
     # A plain 0 is a type of its own to Numba: _send_again would be compiled twice.
     filled: Integer = np.int64(0)
     chunk = core.oldest_chunk
-    while core.due > 0 and filled + 2 <= room and chunk < core.next_chunk:
+    while core.due > 0 and filled + 2 <= rows and chunk < core.next_chunk:
         slot = slots[slot_of(core, chunk)]
         if slot.in_flight != 0 and slot.due != DUE_NO:
             filled += _send_again(core, passes, slot, now_ns, words, tx_bytes, filled)
         chunk += 1
-    while filled < room and _may_send_next(core, slots, passes):
-        if filled + _ROWS_AHEAD < room:
+    while filled < rows and _may_send_next(core, slots, passes):
+        if filled + _ROWS_AHEAD < rows:
             length = HEADER_BYTES + LANE_BYTES * core.lanes
             prefetch_to_write(words[filled + _ROWS_AHEAD].ctypes.data, length)
         filled += _send_next(core, slots, passes, now_ns, words[filled], tx_bytes, filled)
@@ -152,7 +152,7 @@ def next_timer_ns(state: Records) -> Integer:
     core = state[0]
     if core.failure != FAILURE_NONE or core.passes_done == core.passes_begun:
         return NEVER
-    return min(core.quiet_ns, core.check_ns, deadline_ns(state))
+    return min(core.pto_ns, core.loss_time_ns, deadline_ns(state))
 
 
 @compiled
@@ -173,8 +173,8 @@ def _send_again(
         core.due -= 1
         tx_bytes[row] = _write_contribution(core, record, slot, words[row])
         _sent(core, slot, now_ns, tx_bytes[row])
-        if slot.check_ns != NEVER:  # its time may have come while the contribution was due
-            look_again_at(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))
+        if slot.loss_time_ns != NEVER:  # its time may have come while the contribution was due
+            set_loss_time(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))
         return rows + 1
     if slot.due != DUE_PROBE:
         if slot.due == DUE_FAST_RETRANSMIT:
@@ -188,7 +188,7 @@ def _send_again(
         rows += 1
     slot.due = DUE_NO
     core.due -= 1
-    look_again_at(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))
+    set_loss_time(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))
     slot.unanswered += 1
     core.probe = core.probe % PROBE_NUMBERS + 1
     probe = core.probe % PROBE_RING
@@ -260,12 +260,12 @@ def _send_next(
     slot.retransmissions = 0
     slot.unanswered = 0
     slot.due = DUE_NO
-    slot.check_ns = NEVER
+    slot.loss_time_ns = NEVER
     slot.lost = 0
-    slot.room = 0
+    slot.padding = 0
     slot.quorum = record.quorum
     if core.in_flight == 0:
-        core.quiet_ns = now_ns + quiet_after_ns(core, np.int64(0))
+        core.pto_ns = now_ns + pto_after_ns(core, np.int64(0))
     core.in_flight += 1
     core.next_chunk += 1
     core.sending_index += 1
@@ -335,9 +335,9 @@ def _write_contribution(core: Record, record: Record, slot: Record, words: Words
         contributes = np.int64(CONTRIBUTES_NOTHING)
     if has_lanes and is_header_only(record, block):
         flags |= FLAG_HEADER_ONLY
-        if slot.room != 0 and core.levels == 1:
+        if slot.padding != 0 and core.levels == 1:
             has_lanes = False  # The slot is full: it is the RESULT that is asked for, without lanes.
-    if contributes == CONTRIBUTES_NOTHING and slot.room == 0 and core.gives_room == 0:
+    if contributes == CONTRIBUTES_NOTHING and slot.padding == 0 and core.padding == 0:
         has_lanes = False
     if has_lanes:
         flags |= FLAG_LANES

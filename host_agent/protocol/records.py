@@ -26,7 +26,7 @@ FAILURE_DEADLINE: Final = 2
 
 DUE_NO: Final = 0
 DUE_PROBE: Final = 1  # A PROBE is due.
-DUE_AGAIN: Final = 2  # A retransmission and a PROBE are due.
+DUE_RETRANSMIT: Final = 2  # A retransmission and a PROBE are due.
 DUE_FAST_RETRANSMIT: Final = 3  # The same, because RESULTs of chunks sent later have arrived.
 DUE_OFFER: Final = 4
 """To be sent for the first time: a quorum chunk, which began without this worker's contribution."""
@@ -65,7 +65,7 @@ CORE: Final = _record(
     "levels",  # of switches on the path to the root
     "reach",  # the highest of them that a retransmission reaches
     "quorum",  # number of contributions that complete a quorum chunk; 0: the job has none
-    "gives_room",  # a RESULT had no room in a packet without lanes: empty contributions are sent with lanes of zeros
+    "padding",  # a switch could not grow a packet into a RESULT: empty contributions are sent with lanes of zeros
     # Chunks.
     "next_chunk",
     "oldest_chunk",  # no older one is in flight
@@ -88,12 +88,12 @@ CORE: Final = _record(
     # Recovery.
     "next_sequence",  # number of the next transmission
     "largest_acked",  # largest number of a first transmission whose RESULT has arrived
-    "loss_checked_at",  # largest_acked when chunks were last checked for losses
-    "check_ns",  # when a chunk must be checked; never later than it should be
-    "quiet_ns",  # when the oldest chunks become suspect unless a RESULT arrives
-    "suspects",  # how many more chunks to probe,
+    "loss_detected_at",  # largest_acked when chunks were last checked for losses
+    "loss_time_ns",  # when a chunk must be checked, as loss_time of RFC 9002; never later than it should be
+    "pto_ns",  # probe timeout: when the oldest chunks are probed unless a RESULT arrives
+    "extra_probes",  # how many more chunks to probe,
     "probe_before",  # among those with a smaller number of transmission
-    "suspected",  # chunks in flight whose timer is armed
+    "presumed_lost",  # chunks in flight with a `loss_time_ns`
     "recovered_ns",  # send time of the newest PROBE for a recovered chunk (cf. RFC 9002, recovery start time)
     "window",  # how many other chunks may be in flight
     "window_ends",  # before this chunk; from there on, as many as there are slots
@@ -140,9 +140,9 @@ SLOT: Final = _record(
     "retransmissions",
     "unanswered",  # PROBEs about it since the last STATUS
     "due",
-    "check_ns",  # when the next PROBE is due; NEVER: the chunk is not suspect
-    "lost",  # known to be, but sent again more than REPEATS_AT_ONCE times, so it waits for check_ns
-    "room",  # send lanes along, so that the RESULT has room for its own
+    "loss_time_ns",  # when the next PROBE is due; NEVER: it is not presumed lost
+    "lost",  # known to be, but sent again more than REPEATS_AT_ONCE times, so it waits for loss_time_ns
+    "padding",  # send lanes along, which the RESULT takes the place of
     "quorum",  # its chunk is a quorum chunk
 )
 

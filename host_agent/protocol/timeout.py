@@ -17,8 +17,8 @@ from host_agent.protocol.records import NEVER
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 
 GRANULARITY_NS: Final = 1_000_000  # G of RFC 6298; kGranularity of RFC 9002.
-QUIET_NS: Final = 10_000_000
-"""Least silence before chunks are suspected of being lost: an operating system may leave a worker waiting for some
+MIN_PTO_NS: Final = 10_000_000
+"""Least probe timeout before a PROBE has been timed: an operating system may leave a worker waiting for some
 milliseconds."""
 INITIAL_RTO_NS: Final = 30_000_000
 MAX_RTO_NS: Final = 1_000_000_000
@@ -80,9 +80,9 @@ def take_result_time(core: Record, ns: int) -> None:
 
 
 @compiled_inline
-def quiet_after_ns(core: Record, waited_ns: Integer) -> Integer:
-    """Return the silence, in ns, after which the oldest chunks are probed, given how long none has been answered."""
-    least_ns = QUIET_NS if core.measured == 0 else np.int64(0)
+def pto_after_ns(core: Record, waited_ns: Integer) -> Integer:
+    """Return the probe timeout, in ns, given how long no chunk has been answered."""
+    least_ns = MIN_PTO_NS if core.measured == 0 else np.int64(0)
     return min(max(core.rto_ns, least_ns, waited_ns // WAITED_SHARE), core.max_rto_ns)
 
 
@@ -104,14 +104,14 @@ def repeat_after_ns(core: Record, times: int) -> Integer:
 
 @compiled_inline
 def loss_delay_ns(core: Record) -> Integer:
-    """Return how long, in ns, after its transmission an overtaken chunk counts as lost (RFC 9002, section 6.1.2)."""
-    return max(core.srtt_ns * 9 // 8, GRANULARITY_NS)
+    """Return how long, in ns, after its transmission a chunk is presumed lost: the time threshold (RFC 9002, section 6.1.2)."""
+    return max(core.srtt_ns * 9 // 8, GRANULARITY_NS)  # kTimeThreshold is 9/8.
 
 
 @compiled_inline
-def look_again_at(core: Record, slot: Record, ns: Integer) -> None:
-    """Arm the timer of a chunk in flight: `transmit` looks at it at this time at the latest."""
-    if slot.check_ns == NEVER:
-        core.suspected += 1
-    slot.check_ns = ns
-    core.check_ns = min(core.check_ns, ns)
+def set_loss_time(core: Record, slot: Record, ns: Integer) -> None:
+    """Arm the timer of a chunk in flight: `transmit` checks it at this time at the latest."""
+    if slot.loss_time_ns == NEVER:
+        core.presumed_lost += 1
+    slot.loss_time_ns = ns
+    core.loss_time_ns = min(core.loss_time_ns, ns)

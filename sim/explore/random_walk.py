@@ -44,13 +44,13 @@ WALK: Final = np.dtype(
 FAULT_KINDS: Final = (
     "in turn",
     "a copy was kept",
-    "overtaken",
+    "reordered",
     "of an old epoch",
     "after a restart",
     "after a death",
 )
 """Faults present when a packet reaches the switch."""
-_IN_TURN, _KEPT, _OVERTAKEN, _OLD_EPOCH, _AFTER_RESTART, _AFTER_DEATH = range(len(FAULT_KINDS))
+_IN_TURN, _KEPT, _REORDERED, _OLD_EPOCH, _AFTER_RESTART, _AFTER_DEATH = range(len(FAULT_KINDS))
 
 
 @compiled
@@ -154,8 +154,8 @@ def _fault_of(world: Record, walk: Record, kind: Integer, place: Integer) -> Int
         return np.int64(_AFTER_DEATH)
     if kind == codes.KEEP:
         return np.int64(_KEPT)
-    overtakes = place > 0 and place + 1 < world.entry_count
-    return np.int64(_OVERTAKEN if overtakes else _IN_TURN)
+    is_reordered = place > 0 and place + 1 < world.entry_count
+    return np.int64(_REORDERED if is_reordered else _IN_TURN)
 
 
 @compiled

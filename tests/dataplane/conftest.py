@@ -68,7 +68,7 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     elif engine == "embedded-512":
         switch = EmbeddedTarget(lanes)
         switch.set_default("packet_growth", "limit", {"bytes": 512})
-        switch.room = 512
+        switch.growth_bytes = 512
     elif engine == "xdp":
         reason = xdp.why_not()
         if reason is not None:

@@ -117,7 +117,7 @@ def test_one_worker_has_the_lanes_and_the_others_need_them(target: Target, make_
             expected: list[Packet] = []
             if worker_id == order[-1]:
                 expected = cut_results(job, part, 0b010, chunk, op=BOR)
-                if not owns and 4 * target.lanes > target.room:
+                if not owns and 4 * target.lanes > target.growth_bytes:
                     expected = job.statuses(chunk, 0b111, op=BOR)
             job.expect(given(job, worker_id, part if owns else None, owns, chunk, op=BOR), expected)
 

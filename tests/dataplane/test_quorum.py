@@ -235,7 +235,7 @@ def test_a_late_header_gets_lanes_if_there_is_room(make_quorum: MakeQuorum, targ
     total = saturating_sum(parts)
     job.expect(job.offer(0, 0, parts[0]))
     job.expect(job.offer(1, 0, parts[1]), job.all_named(0, 0b11, total))
-    if 4 * target.lanes + 8 <= target.room:
+    if 4 * target.lanes + 8 <= target.growth_bytes:
         job.expect(job.offer(2, 0), job.named(2, 0, 0b11, total))
     else:
         job.expect(job.offer(2, 0), job.answer(job.header(STATUS, 2, 0, status=(0b11, 0))))

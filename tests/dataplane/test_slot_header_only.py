@@ -8,7 +8,7 @@ from tests.dataplane.dataplane.target import Packet, Target
 
 
 def has_room(target: Target) -> bool:
-    return 4 * target.lanes <= target.room
+    return 4 * target.lanes <= target.growth_bytes
 
 
 def full(
@@ -94,7 +94,7 @@ def test_nothing_leaves_with_more_room_than_the_target_has(target: Target, make_
     ]
     for packet in sent:
         for _, frame in target.send([packet]):
-            assert len(frame) - len(packet[1]) <= target.room
+            assert len(frame) - len(packet[1]) <= target.growth_bytes
 
 
 @pytest.mark.parametrize(("op", "combined"), [(SUM, -12), (MAX, -5), (BOR, -5 | -7)])

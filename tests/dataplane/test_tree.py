@@ -196,8 +196,8 @@ def test_without_lanes(target: Target, make_tree: MakeTree) -> None:
     job.expect(job.contribution(1, 0, zeros), job.result(1, 0, exponent=6))
 
 
-def room(target: Target) -> bool:
-    return 4 * target.lanes <= target.room
+def grows_by_lanes(target: Target) -> bool:
+    return 4 * target.lanes <= target.growth_bytes
 
 
 def test_what_has_no_room_for_lanes_is_asked_for_again_from_child_0(
@@ -209,9 +209,9 @@ def test_what_has_no_room_for_lanes_is_asked_for_again_from_child_0(
     job.expect(job.contribution(0, 0, part, exponent=3))
     up = job.sum_up(0, part, exponent=3)
     asked = [job.status(worker, 0, 0b11, exponent=3) for worker in range(2)]
-    with job.counting(contributions=1), job.passing(**({"passed_up": 1} if room(target) else {})):
-        job.expect(job.contribution(1, 0), up if room(target) else asked)
-    job.expect(job.contribution(0, 0), up if room(target) else asked[:1])
+    with job.counting(contributions=1), job.passing(**({"passed_up": 1} if grows_by_lanes(target) else {})):
+        job.expect(job.contribution(1, 0), up if grows_by_lanes(target) else asked)
+    job.expect(job.contribution(0, 0), up if grows_by_lanes(target) else asked[:1])
     job.expect(job.contribution(0, 0, zeros), up)
 
 
@@ -221,7 +221,7 @@ def test_a_result_with_lanes_for_children_without(target: Target, make_tree: Mak
     job.expect(job.contribution(1, 0), job.sum_up(0))
     result = lanes_of(target, 7)
     job.expect(job.result_of_parent(0, result), job.results(0, result))
-    expected = job.result(1, 0, result) if room(target) else job.status(1, 0, 0b11)
+    expected = job.result(1, 0, result) if grows_by_lanes(target) else job.status(1, 0, 0b11)
     job.expect(job.contribution(1, 0), expected)
     job.expect(job.contribution(1, 0, [0] * target.lanes), job.result(1, 0, result))
 

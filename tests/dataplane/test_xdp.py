@@ -59,13 +59,13 @@ class Both:
     """The embedded engine and the kernel, with the same entries."""
 
     has_trees = quorums_have_lanes = header_only = sees_where_frames_end = True
-    room = XdpSwitch.growth_bytes
+    growth_bytes = XdpSwitch.growth_bytes
     shortest_frame = 14
 
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes
         self.targets = [EmbeddedTarget(lanes), xdp.XdpTarget(lanes)]
-        self.targets[0].set_default("packet_growth", "limit", {"bytes": self.room})
+        self.targets[0].set_default("packet_growth", "limit", {"bytes": self.growth_bytes})
 
     def close(self) -> None:
         for target in self.targets:

@@ -76,7 +76,7 @@ def test_an_array_offered_around_the_end_of_its_timer_leaves_the_timer_armed(ear
     work = call(bench)
     assert bench.send() == []
     assert [Header.from_bytes(each).kind for each in sent_next(bench)] == [KIND_PROBE]
-    bench.now_ns = int(bench.state["check_ns"]) - early_ns
+    bench.now_ns = int(bench.state["loss_time_ns"]) - early_ns
     bench.core.offer(work)
     contribution = bench.send()[0]
     assert Header.from_bytes(contribution).kind == KIND_CONTRIBUTE

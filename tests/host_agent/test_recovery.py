@@ -8,7 +8,7 @@ from host_agent.protocol.passes import Pass
 from host_agent.protocol.records import CONTRIBUTES_NOTHING, NEVER, PROBE_NUMBERS
 from host_agent.protocol.recovery import (
     LEAST_WINDOW,
-    OLDEST_SUSPECTED,
+    PTO_PROBES,
     WINDOW_ROUNDS,
     WINDOW_SHARE,
     has_queue,
@@ -23,7 +23,7 @@ def is_probe(datagram: bytes) -> bool:
     return Header.from_bytes(datagram).kind == KIND_PROBE
 
 
-def suspecting(bench: BenchCore) -> list[bytes]:
+def after_probe_timeout(bench: BenchCore) -> list[bytes]:
     """The PROBEs that are sent when nothing comes."""
     bench.now_ns = bench.core.next_timer_ns()
     sent = bench.send()
@@ -37,14 +37,14 @@ def test_a_probe_is_a_header_with_a_number() -> None:
     (datagram,) = bench.send()
     numbers = []
     for _ in range(3):
-        (probe,) = suspecting(bench)
+        (probe,) = after_probe_timeout(bench)
         header = Header.from_bytes(probe)
         numbers.append(header.exponent)
         assert header == Header.from_bytes(datagram)._replace(kind=KIND_PROBE, flags=0, exponent=numbers[-1])
         assert len(probe) == 20
     assert numbers == [1, 2, 3]
     bench.state["probe"] = PROBE_NUMBERS
-    (probe,) = suspecting(bench)
+    (probe,) = after_probe_timeout(bench)
     assert Header.from_bytes(probe).exponent == 1, "0 is what other STATUSes carry there"
 
 
@@ -120,15 +120,15 @@ def test_a_chunk_is_probed_again_when_one_that_was_probed_later_has_its_result()
     bench.begin(64 * 16)
     sent = bench.send()
 
-    def overtake(first: int, count: int) -> list[int]:
+    def acknowledge_after(first: int, count: int) -> list[int]:
         bench.receive(*(result(each, workers=2) for each in sent[first : first + count]))
         return bench.chunks()
 
-    assert overtake(3, 3) == [0, 1, 2]
+    assert acknowledge_after(3, 3) == [0, 1, 2]
     bench.wait(15 * MS)
-    assert overtake(8, 3) == [6, 7]
-    assert overtake(7, 1) == [0, 1, 2]
-    assert overtake(6, 1) == [], "once"
+    assert acknowledge_after(8, 3) == [6, 7]
+    assert acknowledge_after(7, 1) == [0, 1, 2]
+    assert acknowledge_after(6, 1) == [], "once"
 
 
 def test_where_packets_queue_a_share_of_the_slots_is_used_for_a_while_after_a_loss() -> None:
@@ -172,7 +172,7 @@ def test_a_probe_does_not_put_other_chunks_past_the_threshold() -> None:
     bench = BenchCore(slots=8)
     bench.begin(64 * 8)
     sent = bench.send()
-    suspecting(bench)
+    after_probe_timeout(bench)
     bench.receive(result(sent[0]))
     assert bench.send() == []
 
@@ -182,7 +182,7 @@ def test_a_contribution_that_the_switch_does_not_have_is_sent_again(slot_chunk: 
     bench = BenchCore(workers=2, slots=2)
     bench.begin(64)
     (datagram,) = bench.send()
-    (probe,) = suspecting(bench)
+    (probe,) = after_probe_timeout(bench)
     seen = 0b10 if slot_chunk is None else 0b11
     bench.receive(status(probe, seen, 2, slot_chunk))
     assert bench.send()[0] == datagram
@@ -194,7 +194,7 @@ def test_a_result_that_was_lost_is_fetched() -> None:
     bench = BenchCore(workers=2, slots=2)
     bench.begin(64)
     (datagram,) = bench.send()
-    (probe,) = suspecting(bench)
+    (probe,) = after_probe_timeout(bench)
     for _ in range(3):
         bench.receive(status(probe, 0b11, 2))
         again, probe = bench.send()
@@ -207,12 +207,12 @@ def test_who_waits_for_others_sends_nothing_again() -> None:
     bench.send()
     probes = 0
     for _ in range(20):
-        for probe in suspecting(bench):
+        for probe in after_probe_timeout(bench):
             probes += 1
             bench.wait(MS // 10)
             bench.receive(status(probe, 0b01, 2))
     assert bench.core.counters()["retransmissions"] == 0
-    assert probes == bench.core.counters()["statuses"] <= 20 * OLDEST_SUSPECTED
+    assert probes == bench.core.counters()["statuses"] <= 20 * PTO_PROBES
 
 
 @pytest.mark.parametrize("looks", [False, True], ids=["its timer is set", "all chunks are checked"])
@@ -220,15 +220,15 @@ def test_a_later_timer_of_one_chunk_does_not_put_off_that_of_another(looks: bool
     bench = BenchCore(workers=2, slots=4)
     bench.begin(64 * 3)
     sent = bench.send()
-    _, second = suspecting(bench)
-    first_ns = int(bench.core.records[1][0]["check_ns"])
+    _, second = after_probe_timeout(bench)
+    first_ns = int(bench.core.records[1][0]["loss_time_ns"])
     bench.now_ns = first_ns - 1
     bench.receive(status(second, 0b01, 2))
-    assert int(bench.core.records[1][1]["check_ns"]) > first_ns, "a long round trip makes the RTO longer"
+    assert int(bench.core.records[1][1]["loss_time_ns"]) > first_ns, "a long round trip makes the RTO longer"
     if looks:
         bench.receive(result(sent[2], workers=2))
         assert bench.send() == []
-    bench.state["quiet_ns"] = NEVER
+    bench.state["pto_ns"] = NEVER
     bench.now_ns = bench.core.next_timer_ns()
     assert (bench.now_ns, bench.chunks()) == (first_ns, [0])
 
@@ -237,8 +237,8 @@ def test_an_answer_from_before_the_last_transmission_says_nothing_about_it() -> 
     bench = BenchCore(workers=2, slots=1)
     bench.begin(64)
     (datagram,) = bench.send()
-    (first,) = suspecting(bench)
-    (second,) = suspecting(bench)
+    (first,) = after_probe_timeout(bench)
+    (second,) = after_probe_timeout(bench)
     bench.receive(status(first, 0b10, 2))
     assert bench.send()[0] == datagram
     bench.receive(status(second, 0b10, 2))
@@ -257,7 +257,7 @@ def test_a_status_unasked_fetches_once() -> None:
     assert bench.send()[0] == datagram
     bench.receive(status(datagram, seen=0b11, workers=2))
     assert bench.send() == [], "else a switch whose RESULTs are lost would be asked without end"
-    assert bench.state["gives_room"] == 1
+    assert bench.state["padding"] == 1
 
 
 def test_a_chunk_that_waits_is_probed_also_behind_chunks_that_do_not() -> None:
@@ -266,8 +266,8 @@ def test_a_chunk_that_waits_is_probed_also_behind_chunks_that_do_not() -> None:
     sent = bench.send()
     bench.receive(status(sent[5], seen=0b11, workers=2))
     assert bench.send()[0] == sent[5]
-    asked_ns = int(bench.core.records[1][5]["check_ns"])
-    bench.state["quiet_ns"] = 2 * asked_ns
+    asked_ns = int(bench.core.records[1][5]["loss_time_ns"])
+    bench.state["pto_ns"] = 2 * asked_ns
     bench.now_ns = asked_ns
     assert bench.chunks() == [5]
 
@@ -310,7 +310,7 @@ def test_a_loss_that_is_found_makes_others_suspect() -> None:
     bench.begin(64 * 64)
     bench.send()
     asked = set()
-    probes = suspecting(bench)
+    probes = after_probe_timeout(bench)
     for _ in range(8):
         bench.wait(MS // 10)
         bench.receive(*(status(each, 0b10, 2) for each in probes))

@@ -4,14 +4,14 @@ from itertools import pairwise
 
 import pytest
 
-from host_agent.protocol.recovery import MOST_SUSPECTED, OLDEST_SUSPECTED
+from host_agent.protocol.recovery import MAX_PTO_PROBES, PTO_PROBES
 from host_agent.protocol.timeout import (
     INITIAL_RTO_NS,
-    QUIET_NS,
+    MIN_PTO_NS,
     REPEATS_AT_ONCE,
     loss_delay_ns,
     probe_again_after_ns,
-    quiet_after_ns,
+    pto_after_ns,
     take_probe_time,
     take_sample,
 )
@@ -42,21 +42,21 @@ def test_silence_is_borne_for_what_an_operating_system_takes_to_wake_a_worker() 
     core = BenchCore().state
     for _ in range(200):
         take_sample(core, 50_000)
-    assert quiet_after_ns(core, 0) == QUIET_NS > probe_again_after_ns(core, 0)
+    assert pto_after_ns(core, 0) == MIN_PTO_NS > probe_again_after_ns(core, 0)
     take_probe_time(core, 50_000)
-    assert quiet_after_ns(core, 0) == core["rto_ns"] < QUIET_NS, "what a PROBE takes includes that"
+    assert pto_after_ns(core, 0) == core["rto_ns"] < MIN_PTO_NS, "what a PROBE takes includes that"
 
 
 def test_the_ceiling() -> None:
     core = BenchCore().state
     take_sample(core, 3 * SECOND)
     assert core["rto_ns"] == SECOND
-    assert quiet_after_ns(core, 20 * SECOND) == probe_again_after_ns(core, 20 * SECOND) == SECOND
+    assert pto_after_ns(core, 20 * SECOND) == probe_again_after_ns(core, 20 * SECOND) == SECOND
 
 
 def test_a_short_deadline_lowers_the_ceiling_so_that_there_is_time_to_ask() -> None:
     core = BenchCore(timeout_ns=160 * MS).state
-    assert core["rto_ns"] == quiet_after_ns(core, 0) == probe_again_after_ns(core, SECOND) == 10 * MS
+    assert core["rto_ns"] == pto_after_ns(core, 0) == probe_again_after_ns(core, SECOND) == 10 * MS
 
 
 def test_losses_are_believed_after_nine_eighths_of_a_round_trip() -> None:
@@ -162,13 +162,13 @@ def test_more_of_the_oldest_are_probed_each_time_that_nothing_comes_back() -> No
     bench.begin(64 * 100)
     assert len(bench.send()) == 64
     probed: list[set[int]] = [set()]
-    while len(probed[-1]) < MOST_SUSPECTED:
+    while len(probed[-1]) < MAX_PTO_PROBES:
         bench.now_ns = bench.core.next_timer_ns()
         probed.append(probed[-1] | set(bench.chunks()))
         assert probed[-1] == set(range(len(probed[-1])))
-    assert len(probed[1]) == OLDEST_SUSPECTED
+    assert len(probed[1]) == PTO_PROBES
     assert len(probed) < 8, "they double: a burst of losses ends after a number of packets"
     for _ in range(8):
         bench.now_ns = bench.core.next_timer_ns()
-        assert set(bench.chunks()) <= probed[-1], "MOST_SUSPECTED are the most"
+        assert set(bench.chunks()) <= probed[-1], "MAX_PTO_PROBES are the most"
     assert bench.core.counters()["retransmissions"] == 0

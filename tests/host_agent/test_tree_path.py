@@ -44,7 +44,7 @@ def admission(path: Path) -> Admission:
     return Admission(1, 2, 3, path[0].worker_id, len(path[0].children), 4, 64, path=path)
 
 
-def suspecting(bench: BenchCore) -> bytes:
+def after_probe_timeout(bench: BenchCore) -> bytes:
     """Wait until the core asks; returns the PROBE."""
     bench.now_ns = bench.core.next_timer_ns()
     (probe,) = bench.send()
@@ -57,7 +57,7 @@ def asked(rank: int) -> tuple[BenchCore, bytes, bytes]:
     bench = BenchCore(slots=1, path=place(rank), timeout_ns=CHUNK_TIMEOUT_NS)
     bench.begin(64)
     (datagram,) = bench.send()
-    return bench, datagram, suspecting(bench)
+    return bench, datagram, after_probe_timeout(bench)
 
 
 @st.composite
@@ -162,7 +162,7 @@ def test_what_a_parent_lacks_is_sent_with_lanes() -> None:
         Pass(WORDS_MAX, OP_MAX, MARK, target, target, contributes=CONTRIBUTES_NOTHING), bench.now_ns
     )
     (datagram,) = bench.send()
-    bench.receive(status(suspecting(bench), 0b110, 2, flags=ABOVE))
+    bench.receive(status(after_probe_timeout(bench), 0b110, 2, flags=ABOVE))
     assert (has_lanes(datagram), has_lanes(bench.send()[0])) == (False, True)
 
 

@@ -22,7 +22,7 @@ OPAQUE = frozenset(
         "_on_status",
         "_take_payload",
         "_note_progress",
-        "quiet_after_ns",
+        "pto_after_ns",
         "_write_contribution",
         "is_quorum",
         "is_header_only",

@@ -1,6 +1,6 @@
 """A worker core to and from the bytes of a state.
 
-What only times things is left out: it has no effect but on when a timer fires and a chunk becomes suspect, and both are
+What only times things is left out: it has no effect but on when a timer fires and a chunk is presumed lost, and both are
 choices here. All that remains of time is whether a timer is armed. Sequence numbers are compared only, and their differences
 only with the packet threshold; they are renumbered so that order and differences up to the threshold stay. Every field
 of the core's records is listed, so that a new one cannot be forgotten.
@@ -33,21 +33,21 @@ CORE_KEPT: Final = frozenset(
             "sending_index",
             "next_sequence",
             "largest_acked",
-            "loss_checked_at",
-            "check_ns",
-            "quiet_ns",
-            "suspects",
+            "loss_detected_at",
+            "loss_time_ns",
+            "pto_ns",
+            "extra_probes",
         ),
-        *("probe_before", "suspected", "due", "failure", "failure_chunk", "objections"),
+        *("probe_before", "presumed_lost", "due", "failure", "failure_chunk", "objections"),
     )
 )
 CORE_CONSTANT: Final = frozenset(
     (
         *("job_id", "token", "worker_id", "num_workers", "slot_count", "lanes", "headroom", "levels"),
-        *("reach", "path_worker", "path_mask", "max_rto_ns", "timeout_ns", "quorum", "gives_room"),
+        *("reach", "path_worker", "path_mask", "max_rto_ns", "timeout_ns", "quorum", "padding"),
     )
 )
-"""`gives_room` changes only where packets cannot grow by all lanes."""
+"""`padding` changes only where packets cannot grow by all lanes."""
 CORE_TIMES: Final = frozenset(
     (
         *("srtt_ns", "rttvar_ns", "rto_ns", "measured", "result_ns", "min_result_ns", "max_result_ns"),
@@ -62,13 +62,13 @@ CORE_TELLS: Final = frozenset(
     )
 )
 """The text of an error follows from these; they are checked only after a time of a fair network (see `fair`). How many chunks
-become suspect depends on `unanswered` where there are more than `OLDEST_SUSPECTED` slots: with up to two it decides nothing."""
+are probed depends on `unanswered` where there are more than `PTO_PROBES` slots: with up to two it decides nothing."""
 CORE_PROBES: Final = frozenset((*("probe", "probe_number", "probe_sequence", "probe_sent_ns"),))
 """Labels stand for them."""
 SLOT_KEPT: Final = frozenset(
     (
         *("chunk", "in_flight", "pass_number", "index", "exponent", "first_sequence", "last_sequence"),
-        *("retransmissions", "due", "check_ns", "lost", "room", "quorum"),
+        *("retransmissions", "due", "loss_time_ns", "lost", "padding", "quorum"),
     )
 )
 SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "asked_ns", "unanswered"),))
@@ -168,14 +168,14 @@ def unpack(world: Record, host: Integer) -> Integer:
     core.sending_pass = state[at + w.AT_PASS]
     core.sending_index = state[at + w.AT_INDEX]
     flags = np.int64(state[at + w.AT_FLAGS])
-    core.check_ns = np.int64(LATER_NS) if flags & 1 else np.int64(NEVER)
-    core.quiet_ns = np.int64(LATER_NS) if flags & 2 else np.int64(NEVER)
+    core.loss_time_ns = np.int64(LATER_NS) if flags & 1 else np.int64(NEVER)
+    core.pto_ns = np.int64(LATER_NS) if flags & 2 else np.int64(NEVER)
     core.largest_acked = state[at + w.AT_LARGEST_ACKED]
-    core.loss_checked_at = core.largest_acked - (1 if flags & 4 else 0)
+    core.loss_detected_at = core.largest_acked - (1 if flags & 4 else 0)
     core.failure = state[at + w.AT_FAILURE]
     core.next_sequence = state[at + w.AT_SEQUENCE]
-    core.suspects = state[at + w.AT_SUSPECTS]
-    core.suspected = 0
+    core.extra_probes = state[at + w.AT_EXTRA_PROBES]
+    core.presumed_lost = 0
     core.recovered_ns = 0
     core.probe_before = state[at + w.AT_SUSPECTS_BEFORE]
     core.due = state[at + w.AT_DUE]
@@ -203,9 +203,9 @@ def unpack(world: Record, host: Integer) -> Integer:
         bits = np.int64(state[at_slot + w.AT_BITS])
         slot.in_flight = bits & 1
         slot.due = (bits >> 1 & 3) | (bits >> 4 & 4)
-        slot.check_ns = np.int64(LATER_NS) if bits & 8 else np.int64(NEVER)
+        slot.loss_time_ns = np.int64(LATER_NS) if bits & 8 else np.int64(NEVER)
         slot.lost = bits >> 4 & 1
-        slot.room = bits >> 5 & 1
+        slot.padding = bits >> 5 & 1
         slot.quorum = bits >> 7 & 1
         slot.pass_number = state[at_slot + w.AT_SLOT_PASS]
         slot.index = state[at_slot + w.AT_SLOT_INDEX]
@@ -220,7 +220,7 @@ def unpack(world: Record, host: Integer) -> Integer:
         slot.asked_ns = NOW_NS
         slot.unanswered = 0
         if slot.in_flight != 0:
-            core.suspected += bits >> 3 & 1
+            core.presumed_lost += bits >> 3 & 1
             place = count
             while place > 0 and ranks[place - 1] > slot.last_sequence:
                 ranks[place] = ranks[place - 1]
@@ -273,7 +273,7 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
     if core.objections > 0:
         failed_slot = core.failure_chunk & (world.slots - 1)  # only the slot is used
     changed |= _put(state, at + w.AT_FAILED_SLOT, failed_slot)
-    armed = overtaken = suspected = False
+    armed = behind_acked = sent_before = False
     for number in range(world.slots):
         slot = slots[number]
         at_slot = at + w.HOST_BYTES + number * w.SLOT_BYTES
@@ -283,14 +283,19 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
             for each in range(w.AT_BITS + 1, w.SLOT_BYTES):
                 changed |= _put(state, at_slot + each, np.int64(0))
             continue
-        armed |= slot.check_ns != NEVER
-        idle = slot.due == DUE_NO and slot.check_ns == NEVER
-        overtaken |= idle and slot.last_sequence < core.largest_acked
-        suspected |= idle and slot.last_sequence <= core.probe_before
+        armed |= slot.loss_time_ns != NEVER
+        idle = slot.due == DUE_NO and slot.loss_time_ns == NEVER
+        behind_acked |= idle and slot.last_sequence < core.largest_acked
+        sent_before |= idle and slot.last_sequence <= core.probe_before
         bits = (
-            1 | (slot.due & 3) << 1 | slot.lost << 4 | slot.room << 5 | (slot.due & 4) << 4 | slot.quorum << 7
+            1
+            | (slot.due & 3) << 1
+            | slot.lost << 4
+            | slot.padding << 5
+            | (slot.due & 4) << 4
+            | slot.quorum << 7
         )
-        if slot.check_ns != NEVER:
+        if slot.loss_time_ns != NEVER:
             bits |= 8
         tries = np.int64(0) if world.attrition else min(slot.retransmissions, np.int64(MANY_TRIES))
         changed |= _put(state, at_slot + w.AT_BITS, bits)
@@ -301,22 +306,22 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
         changed |= _put(state, at_slot + w.AT_TRIES, tries)
         changed |= _put(state, at_slot + w.AT_EXPONENT, slot.exponent & 255)
         changed |= _put(state, at_slot + w.AT_EXPONENT + 1, slot.exponent >> 8)
-    # An expired check without a slot to check, a look for overtaken chunks of which there are none, and suspects that
-    # nothing can be are forgotten at the next call, without effect.
+    # An expired timer without a slot to check, a check against the largest acknowledged without a chunk behind that, and extra
+    # probes for which there is no chunk are dropped at the next call, without effect.
     flags = np.int64(0)
-    if core.check_ns != NEVER and (armed or overtaken):
+    if core.loss_time_ns != NEVER and (armed or behind_acked):
         flags |= 1
-    if core.quiet_ns != NEVER and core.in_flight > 0:
+    if core.pto_ns != NEVER and core.in_flight > 0:
         flags |= 2
-    if core.largest_acked > core.loss_checked_at and overtaken:
+    if core.largest_acked > core.loss_detected_at and behind_acked:
         flags |= 4
-    suspects = np.int64(0)
+    extra_probes = np.int64(0)
     before = np.int64(0)
-    if core.suspects > 0 and suspected:
-        suspects = min(core.suspects, world.slots)
+    if core.extra_probes > 0 and sent_before:
+        extra_probes = min(core.extra_probes, world.slots)
         before = _renumbered(world, core.probe_before)
     changed |= _put(state, at + w.AT_FLAGS, flags)
-    changed |= _put(state, at + w.AT_SUSPECTS, suspects)
+    changed |= _put(state, at + w.AT_EXTRA_PROBES, extra_probes)
     changed |= _put(state, at + w.AT_SUSPECTS_BEFORE, before)
     changed |= _put(state, at + w.AT_LARGEST_ACKED, _renumbered(world, core.largest_acked))
     changed |= _put(state, at + w.AT_SEQUENCE, _renumbered(world, core.next_sequence))
@@ -358,7 +363,7 @@ def _rank(world: Record, core: Record, slots: Record) -> None:
         if slot.in_flight == 0:
             continue
         if world.slots == 1:
-            slot.first_sequence = slot.last_sequence  # which only overtakes other slots' chunks
+            slot.first_sequence = slot.last_sequence  # which only counts against other slots' chunks
         count = _insert(ranks, count, slot.last_sequence)
         total = _insert(values, total, slot.first_sequence)
         total = _insert(values, total, slot.last_sequence)
@@ -366,11 +371,11 @@ def _rank(world: Record, core: Record, slots: Record) -> None:
     world.new_count = count
     if core.largest_acked < lowest:
         # No chunk in flight was sent before it, and later numbers are larger.
-        core.loss_checked_at += lowest - 1 - core.largest_acked
+        core.loss_detected_at += lowest - 1 - core.largest_acked
         core.largest_acked = lowest - 1
     total = _insert(values, total, core.largest_acked)
     total = _insert(values, total, core.next_sequence)
-    if core.suspects > 0:
+    if core.extra_probes > 0:
         total = _insert(values, total, core.probe_before)
     world.value_count = total
     canon[0] = 1

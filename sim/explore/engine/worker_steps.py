@@ -273,23 +273,23 @@ def after_call(world: Record, host: Integer, owner: Integer, how: Integer) -> In
 def timers_of(world: Record, owner: Integer) -> Integer:
     """Return the timers of an unpacked core that are armed: bit 0, no RESULT has come for a while; bit 1 + s, slot s.
 
-    `QUEUE` is among them where it matters whether PROBEs have shown one: a chunk is overtaken.
+    `QUEUE` is among them where it matters whether PROBEs have shown one: a chunk is behind an acknowledged one.
     """
     core = core_of(world, owner)
     slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)[owner]
     if core.failure != FAILURE_NONE or core.in_flight == 0:
         return np.int64(0)
     armed = np.int64(0)
-    if core.quiet_ns != NEVER:
+    if core.pto_ns != NEVER:
         armed |= 1
-    if core.check_ns == NEVER and core.largest_acked <= core.loss_checked_at:
+    if core.loss_time_ns == NEVER and core.largest_acked <= core.loss_detected_at:
         return armed
     for number in range(world.slots):
         slot = slots[number]
         if slot.in_flight == 0:
             continue
         # A timer runs on while its slot is due: it may expire in the call in which the slot's packet is sent.
-        if slot.check_ns != NEVER:
+        if slot.loss_time_ns != NEVER:
             armed |= 2 << number
         elif slot.due == DUE_NO and slot.last_sequence < core.largest_acked:
             armed |= 2 << number | QUEUE
@@ -313,18 +313,18 @@ def fire(world: Record, owner: Integer, timers: Integer) -> None:
     core = core_of(world, owner)
     slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)[owner]
     if timers & 1:
-        core.quiet_ns = NOW_NS
+        core.pto_ns = NOW_NS
     if timers & QUEUE:
         core.base_ns = 0
     for number in range(world.slots):
         slot = slots[number]
         if timers >> (1 + number) & 1 == 0:
             continue
-        if slot.check_ns != NEVER:
-            slot.check_ns = NOW_NS
+        if slot.loss_time_ns != NEVER:
+            slot.loss_time_ns = NOW_NS
         slot.last_sent_ns = NOW_NS - LATER_NS // 4
-        if core.check_ns != NEVER:
-            core.check_ns = NOW_NS
+        if core.loss_time_ns != NEVER:
+            core.loss_time_ns = NOW_NS
 
 
 @compiled

@@ -51,8 +51,8 @@ def send(world: Record, number: Integer, packet: Integer, at_ps: Integer) -> Non
     if start_ps <= at_ps:
         start_ps = at_ps
         link.remainder = 0
-    overtakes = described.kind == ACKNOWLEDGEMENT and described.urgent != 0
-    if overtakes:
+    passes_others = described.kind == ACKNOWLEDGEMENT and described.urgent != 0
+    if passes_others:
         described.urgent = 0
         start_ps = min(start_ps, at_ps + link.longest_packet_ps)
     wait_ps = start_ps - at_ps
@@ -92,7 +92,7 @@ def send(world: Record, number: Integer, packet: Integer, at_ps: Integer) -> Non
 
 @compiled
 def _schedule(world: Record, link: Record, number: Integer, packet: Integer, arrive_ps: Integer) -> None:
-    """Let a packet arrive: behind those that are under way, or as an event if it is the first or overtakes them."""
+    """Let a packet arrive: behind those that are under way, or as an event if it is the first or passes them."""
     if link.first_packet == 0:
         link.first_packet = link.last_packet = packet + 1
         described = packet_of(world, packet)

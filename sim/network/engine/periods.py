@@ -69,7 +69,9 @@ def describe_workers(worlds: Any, numbers: Numbers, out: Numbers) -> Integer:
         begins, index = work.lead, core.sending_index
         ends = work.payload.data_blocks
         steady = worker.alive != 0 and worker.deaf == 0 and core.failure == FAILURE_NONE
-        steady = steady and core.suspects == 0 and core.due == 0 and core.status_chunk != core.oldest_chunk
+        steady = (
+            steady and core.extra_probes == 0 and core.due == 0 and core.status_chunk != core.oldest_chunk
+        )
         steady = steady and core.next_chunk >= core.window_ends
         steady = steady and core.sending_pass == core.passes_done and core.sending_pass < core.passes_begun
         steady = steady and work.quorum == 0 and work.payload.encode != 0 and begins <= index < ends
@@ -102,9 +104,9 @@ def describe_workers(worlds: Any, numbers: Numbers, out: Numbers) -> Integer:
             core.min_result_ns,
             core.max_result_ns,
             core.largest_acked - core.next_sequence,
-            core.loss_checked_at - core.next_sequence,
-            _since(core.check_ns, now_ns),
-            _since(core.quiet_ns, now_ns),
+            core.loss_detected_at - core.next_sequence,
+            _since(core.loss_time_ns, now_ns),
+            _since(core.pto_ns, now_ns),
             _since(core.progress_ns, now_ns),
             _since(core.heard_ns, now_ns),
             core.probe,
@@ -122,9 +124,11 @@ def describe_workers(worlds: Any, numbers: Numbers, out: Numbers) -> Integer:
             at += 2
             if slot.in_flight == 0:
                 continue
-            troubled = slot.retransmissions + slot.unanswered + slot.due + slot.lost + slot.room + slot.quorum
+            troubled = (
+                slot.retransmissions + slot.unanswered + slot.due + slot.lost + slot.padding + slot.quorum
+            )
             elsewhere = slot.pass_number != core.sending_pass or not begins <= slot.index < ends
-            if troubled != 0 or slot.check_ns != NEVER or elsewhere:
+            if troubled != 0 or slot.loss_time_ns != NEVER or elsewhere:
                 return np.int64(IRREGULAR)
             out[at] = slot.index - index
             out[at + 1] = slot.first_sequence - core.next_sequence
@@ -171,9 +175,9 @@ def skip_workers(worlds: Any, numbers: Numbers, more: Any, shift_ps: Integer) ->
         worker.busy_ps += shift_ps
         if worker.timer_ps != NEVER:
             worker.timer_ps += shift_ps
-        if core.check_ns != NEVER:
-            core.check_ns += shift_ns
-        core.quiet_ns += shift_ns
+        if core.loss_time_ns != NEVER:
+            core.loss_time_ns += shift_ns
+        core.pto_ns += shift_ns
         core.progress_ns += shift_ns
         if core.heard_ns >= 0:
             core.heard_ns += shift_ns

@@ -167,7 +167,7 @@ class AsicModelTarget:
     shortest_frame = 60
     quorums_have_lanes = False
     sees_where_frames_end = False
-    room = 1 << 16
+    growth_bytes = 1 << 16
 
     def __init__(
         self, lanes: int, binary: bytes, context: bytes, *, tree: bool = False, chip: Chip = TOFINO

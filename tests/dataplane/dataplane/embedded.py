@@ -41,7 +41,7 @@ class OpenChassis(Chassis):
 class EmbeddedTarget(Programmed):
     """The embedded engine with a compiled program in it: by default that of v1model with this number of lanes."""
 
-    room = 1 << 16
+    growth_bytes = 1 << 16
 
     def __init__(
         self,

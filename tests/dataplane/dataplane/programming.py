@@ -146,7 +146,7 @@ class Programmed:
     quorums_have_lanes = True
     header_only = True
     sees_where_frames_end = True
-    room = 512
+    growth_bytes = 512
     programming: Programming
 
     def insert(self, entries: Iterable[Entry]) -> None:

@@ -46,7 +46,7 @@ class Target(Protocol):
     """Tofino does not, in ingress: what is behind the IPv4 packet is padding, and of what is missing in front of a
     frame's end up to 4 bytes are taken from its check sequence."""
 
-    room: int
+    growth_bytes: int
     """Bytes by which an answer may be larger than the packet that it answers: BMv2 aborts beyond 512."""
 
     def send(self, packets: Sequence[Packet]) -> list[Packet]:

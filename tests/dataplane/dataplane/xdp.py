@@ -32,7 +32,7 @@ class XdpChassis(OpenChassis):
 class XdpTarget(EmbeddedTarget):
     """The kernel with the compiled program of v1model in it."""
 
-    room = XdpSwitch.growth_bytes
+    growth_bytes = XdpSwitch.growth_bytes
 
     def __init__(self, lanes: int) -> None:
         super().__init__(lanes, chassis=XdpChassis)

@@ -99,8 +99,8 @@ PLANTED: Final = (
     Planted(
         "another slot's timer put off",
         "recovery",
-        "core.check_ns = min(core.check_ns, check_ns)",
-        "core.check_ns = check_ns",
+        "core.loss_time_ns = min(core.loss_time_ns, loss_time_ns)",
+        "core.loss_time_ns = loss_time_ns",
     ),
     Planted(
         "quorum chunk's slot reused too early",

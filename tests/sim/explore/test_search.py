@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from host_agent.protocol.recovery import OLDEST_SUSPECTED
+from host_agent.protocol.recovery import PTO_PROBES
 from netsum.programs import compiled_program
 from sim.explore.configurations import CONFIGURATIONS
 from sim.explore.engine.packing import unlisted_fields
@@ -77,7 +77,7 @@ def test_what_is_no_scenario_of_a_quorum(given: dict[str, Any], expected: str) -
 
 def test_no_configuration_has_slots_for_which_what_a_state_leaves_out_would_decide() -> None:
     """With more slots `unanswered` decides how many chunks become suspect: it would belong to the state."""
-    assert max(each.slots for each in CONFIGURATIONS.values()) <= OLDEST_SUSPECTED
+    assert max(each.slots for each in CONFIGURATIONS.values()) <= PTO_PROBES
 
 
 def test_what_is_left_out_reaches_nothing_else() -> None:

@@ -224,8 +224,8 @@ CORE_FAULTS: Final = (
         "departures",
         (
             (
-                "    if core.in_flight == 0:\n        core.quiet_ns = now_ns + quiet_after_ns(core, np.int64(0))\n",
-                "    if core.in_flight == 0:\n        core.quiet_ns = NEVER\n",
+                "    if core.in_flight == 0:\n        core.pto_ns = now_ns + pto_after_ns(core, np.int64(0))\n",
+                "    if core.in_flight == 0:\n        core.pto_ns = NEVER\n",
             ),
         ),
     ),
@@ -238,8 +238,8 @@ CORE_FAULTS: Final = (
         "departures",
         (
             (
-                "    look_again_at(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))\n    slot.unanswered",
-                "    slot.check_ns = now_ns + repeat_after_ns(core, slot.unanswered)\n    slot.unanswered",
+                "    set_loss_time(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))\n    slot.unanswered",
+                "    slot.loss_time_ns = now_ns + repeat_after_ns(core, slot.unanswered)\n    slot.unanswered",
             ),
         ),
     ),
@@ -262,7 +262,7 @@ CORE_FAULTS: Final = (
         (("    elif not is_header_only(record, block):  # Lanes", "    else:  # Lanes"),),
     ),
     Fault(
-        "no-room",
+        "no-padding",
         "a header-only contribution is never sent with lanes",
         (HEADERS,),
         None,
@@ -270,7 +270,7 @@ CORE_FAULTS: Final = (
         "departures",
         (
             (
-                "if contributes == CONTRIBUTES_NOTHING and slot.room == 0 and core.gives_room == 0:",
+                "if contributes == CONTRIBUTES_NOTHING and slot.padding == 0 and core.padding == 0:",
                 "if contributes == CONTRIBUTES_NOTHING:",
             ),
         ),

@@ -80,8 +80,8 @@ QUORUM_FAULTS: Final = (
         module="departures",
         changes=(
             (
-                "        if slot.check_ns != NEVER:  # its time may have come while the contribution was due\n"
-                "            look_again_at(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))\n",
+                "        if slot.loss_time_ns != NEVER:  # its time may have come while the contribution was due\n"
+                "            set_loss_time(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))\n",
                 "",
             ),
         ),
