@@ -6,9 +6,9 @@ The names are those of the P4 program; `controller.p4info` turns them into the n
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.addresses import ipv4_int, ipv4_prefix, mac_int
 from controller.jobs import Job
 from host_agent.wire.constants import POOL_VERSIONS
+from topologies.addresses import ipv4_int, ipv4_prefix, mac_int
 
 WORKER_ADMISSION = "worker_admission"
 SWITCH_ADDRESS = "switch_address"

@@ -4,10 +4,10 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.addresses import ipv4_int, mac_int
 from controller.errors import JobRefusedError
 from controller.slots import SlotRange
 from host_agent.wire.admission import Admission
+from topologies.addresses import ipv4_int, mac_int
 
 LEAST_QUORUM_SLOTS = 2  # For a job with a quorum; docs/protocol.md gives the reason.
 

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from netsum_common.programs import command_of
+from topologies.addresses import mac_of
 from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.children import Child, uninterrupted
 from topologies.hosts import Host
@@ -34,7 +35,7 @@ class LoopbackTestbed:
         self.device_id = 1
         self._network = _own_network()
         self.switch_ip = f"{self._network}.254"
-        self.switch_mac = _mac_of(self.switch_ip)
+        self.switch_mac = mac_of(self.switch_ip)
         self.hosts: tuple[Host, ...] = ()
         self.p4runtime_address = f"{self.switch_ip}:0"
         self._workers = workers
@@ -69,7 +70,7 @@ class LoopbackTestbed:
             name=f"worker{number}",
             port=number,
             ip=ip,
-            mac=_mac_of(ip),
+            mac=mac_of(ip),
             udp_port=_free_udp_port(ip),
             switch=switch,
         )
@@ -112,11 +113,6 @@ def _own_network() -> str:
     """
     number = 4 * os.getpid() + next(_count) % 4
     return f"127.{1 + number // 256 % 254}.{number % 256}"
-
-
-def _mac_of(ip: str) -> str:
-    """Return the address that the switch's UDP ports show for a host."""
-    return "02:00:" + socket.inet_aton(ip).hex(":")
 
 
 def _free_udp_port(ip: str) -> int:

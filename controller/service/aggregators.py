@@ -8,12 +8,10 @@ a network that the agent names, or only for ranks of its host, which have starte
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from controller.addresses import ipv4_int, ipv4_prefix, mac_int
 from controller.service.jobs import Kind, RefusalError
 from controller.service.network import Network, SwitchSite
 from controller.service.requests import check_new_name, check_udp_port
@@ -21,6 +19,7 @@ from controller.service.timer import Timer
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import ToAggregator
 from netsum_common.channel import PLAINTEXT, ChannelError, TlsFiles, check_target
+from topologies.addresses import ipv4_int, ipv4_prefix, mac_int, mac_of
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +152,7 @@ class Aggregators:
 
     def site(self, host: AggregatorHost) -> SwitchSite:
         """Return the site of a switch that runs on a host."""
-        mac = host.mac or "02:00:" + socket.inet_aton(host.ip).hex(":")
+        mac = host.mac or mac_of(host.ip)
         tls = self._tls if host.tls else PLAINTEXT
         return SwitchSite(host.name, host.p4runtime, host.device_id, host.ip, mac, {}, tls=tls)
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 from google.protobuf.message import Message
 
-from controller.addresses import mac_int
 from controller.errors import JobRefusedError
 from controller.jobs import LEAST_QUORUM_SLOTS, check_quorum
 from controller.service.jobs import Kind, RefusalError, ServiceJob
@@ -21,6 +20,7 @@ from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, read_slots
 from host_agent.wire.constants import MAX_CHILDREN
 from host_agent.words import plural
 from netsum_common.names import check_name
+from topologies.addresses import mac_int
 
 
 class DisagreementError(RefusalError):

@@ -7,12 +7,12 @@ import json
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from controller.addresses import ipv4_int, ipv4_prefix, mac_int
 from controller.service.records import JobRecord
 from controller.service.sizing import slots_for
 from host_agent.job_api.slot_request import IF_FULL, BandwidthDelay, Share, Slots
 from host_agent.wire.constants import MAX_JOB_ID, MAX_WORLD_SIZE
 from netsum_common.channel import check_target
+from topologies.addresses import ipv4_int, ipv4_prefix, mac_int
 
 _BOOLEANS: Final = ("operated", "running", "spread")
 _WORDS: Final = range(1 << 32)  # Numbers of 32 bits.

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
-from socket import inet_aton
 from typing import Final
 
 from controller.errors import JobRefusedError
@@ -19,6 +18,7 @@ from controller.service.records import JobRecord, WorkerRecord
 from controller.service.sizing import slots_for
 from controller.trees import Place, Tree, TreeSwitch, place_tree
 from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE, POOL_SLOTS
+from topologies.addresses import mac_of
 
 HOST_PORT: Final = 0  # The only port of an aggregator on a host.
 JOBS_OF_A_HOST: Final = 8  # A job gets at most 1/8 of a host's slots, so a host has room for 8 jobs.
@@ -318,7 +318,7 @@ def _on_port(switch: TreeSwitch, worker: WorkerRecord) -> Place:
 def _mac_of(switch: TreeSwitch, worker: WorkerRecord) -> str:
     """Return the MAC address of a worker for a switch on a host; it is made up for a process, which puts none on a wire."""
     if not switch.at_interface:
-        return "02:00:" + inet_aton(worker.ip).hex(":")
+        return mac_of(worker.ip)
     if not worker.mac:
         raise JobRefusedError(
             f"aggregator {switch.name} is in its host's kernel and sends frames, but the MAC address of worker "

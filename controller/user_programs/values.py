@@ -3,7 +3,7 @@
 import contextlib
 import ipaddress
 
-from controller.addresses import mac_int
+from topologies.addresses import mac_int
 
 _FORMS = "an integer, an Ethernet address, an IPv4 or IPv6 address"
 

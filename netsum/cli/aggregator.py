@@ -74,7 +74,6 @@ def serve(
     import os
     import tempfile
 
-    from controller.addresses import ipv4_prefix
     from host_agent.job_api import CONTROLLER_VARIABLE
     from host_agent.joining.addresses import interface_addresses, own_addresses
     from netsum.aggregator import Agent
@@ -82,6 +81,7 @@ def serve(
     from netsum.terminal import echo
     from netsum_common.channel import TlsFiles
     from netsum_common.logs import configure_logs, recorded
+    from topologies.addresses import ipv4_prefix
     from topologies.children import ending_in_order
 
     configure_logs(log_format)

@@ -4,8 +4,8 @@ import struct
 
 import numpy as np
 
-from controller.addresses import ipv4_int, mac_int
 from host_agent.wire.constants import UDP_PORT
+from topologies.addresses import ipv4_int, mac_int
 
 FIRST_UDP_PORT = 40000  # The workers of a host receive on this UDP port and those that follow.
 

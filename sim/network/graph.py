@@ -7,7 +7,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from controller.addresses import ipv4_int
 from controller.jobs import WorkerEndpoint
 from host_agent.words import plural
 from sim.errors import SimulationError
@@ -21,6 +20,7 @@ from sim.network.memory import Memory, Rows
 from sim.network.parameters import HostCost, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch
 from sim.network.routes import find_routes
+from topologies.addresses import ipv4_int
 
 ENDPOINTS_PER_NODE: Final = 16  # Workers of a host at a time.
 NAMED_WORKERS: Final = 4  # How many workers an error names.

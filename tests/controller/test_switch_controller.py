@@ -8,7 +8,6 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.addresses import mac_int
 from controller.entries import COPY_REWRITE, WORKER_ADMISSION, Entry
 from controller.errors import (
     JobRefusedError,
@@ -34,6 +33,7 @@ from tests.controller.scripted_workers import (
 )
 from tests.controller.service_harness import until
 from tests.controller.star import program_switch
+from topologies.addresses import mac_int
 from topologies.hosts import SwitchTestbed
 
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.addresses import ipv4_int
 from controller.entries import admission_entries, parent_entries, result_group, rewrite_entries
 from controller.errors import JobRefusedError
 from controller.jobs import Job, ParentLink, WorkerEndpoint
@@ -14,6 +13,7 @@ from controller.ledger import JobLedger
 from controller.trees import Place, Tree, TreeSwitch, place_tree
 from host_agent.wire.constants import UDP_PORT
 from host_agent.wire.path import Level
+from topologies.addresses import ipv4_int
 
 LANES = 64
 

@@ -1,10 +1,12 @@
-"""Addresses as text, checked and turned into the integers that table entries hold.
+"""Addresses as text: checked, assigned, and as the integers that table entries hold.
 
 Invalid addresses raise `ValueError` with the expected form.
 """
 
 import ipaddress
 import re
+import socket
+from ipaddress import IPv4Network
 
 _MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 
@@ -24,10 +26,25 @@ def mac_int(text: str) -> int:
     return int(text.replace(":", ""), 16)
 
 
+def mac_of(ip: str) -> str:
+    """Return a locally administered MAC address that contains an IPv4 address, as Mininet's tools do."""
+    return "02:00:" + socket.inet_aton(ip).hex(":")
+
+
+def host_ip(network: IPv4Network, number: int) -> str:
+    """Return the address of a network's host `number`, from 1 on."""
+    return str(network.network_address + number)
+
+
+def switch_ip(network: IPv4Network, number: int) -> str:
+    """Return the address of a network's switch `number`, from 1 on; switches have the highest addresses."""
+    return str(network.broadcast_address - number)
+
+
 def ipv4_prefix(text: str) -> tuple[int, int]:
     """Return an IPv4 network such as ``10.0.1.0/24`` as (network address, prefix length)."""
     try:
-        network = ipaddress.IPv4Network(text)
+        network = IPv4Network(text)
     except (ipaddress.AddressValueError, ipaddress.NetmaskValueError, ValueError):
         raise ValueError(f"expected an IPv4 network such as 10.0.1.0/24, not {text!r}") from None
     return int(network.network_address), network.prefixlen
