@@ -36,7 +36,7 @@ from topologies.run_folder import (
     write_state,
 )
 from topologies.runs import new_run_id, owner_is_gone
-from topologies.topology import Topology
+from topologies.topology import LinkEnd, Topology
 
 CONTROLLER = "controller"  # The users' name for the controller's process, beside the switches' names.
 
@@ -347,7 +347,7 @@ def restart(testbed: RunningTestbed, name: str) -> None:
     Raises TestbedError if that fails, or a switch or a neighbour of it has lost its namespaces: then nothing is ended.
     """
     for link in testbed.state["links"]:
-        nodes = [end.partition("-p")[0] for end in link["ends"]]
+        nodes = [LinkEnd.of(end).node for end in link["ends"]]
         for node in nodes if name in nodes else ():
             testbed.namespace_pid(node)
     _request(testbed, {"restart": name})

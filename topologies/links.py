@@ -11,12 +11,13 @@ from topologies import keeper
 from topologies.children import TestbedError
 from topologies.namespaces import inside_of, run
 from topologies.run_folder import RunningTestbed
+from topologies.topology import LinkEnd
 
 
 def find_link(testbed: RunningTestbed, one: str, other: str) -> int:
     """Return the place of a link in the testbed's `links`."""
     for number, link in enumerate(testbed.state["links"]):
-        if {_node(end) for end in link["ends"]} == {one, other}:
+        if {LinkEnd.of(end).node for end in link["ends"]} == {one, other}:
             return number
     raise TestbedError(f"the testbed {testbed.name} has no link between {one} and {other}")
 
@@ -25,7 +26,7 @@ def set_link(testbed: RunningTestbed, number: int, up: bool) -> None:
     """Pull a cable out, or plug it in again."""
     link = testbed.state["links"][number]
     # The end at the switch: the host sees its carrier go, and keeps its addresses and routes.
-    node, interface = _node(link["ends"][1]), link["interfaces"][1]
+    node, interface = LinkEnd.of(link["ends"][1]).node, link["interfaces"][1]
     inside = inside_of(testbed.namespace_pid(node))
     run(*inside, "ip", "link", "set", interface, "up" if up else "down", node=node)
 
@@ -42,22 +43,18 @@ def change_link(testbed: RunningTestbed, number: int, changes: Mapping[str, int 
             f"the link {' to '.join(link['ends'])} has no rate, so nothing waits in a queue before it"
         )
     for end in link["ends"]:
-        testbed.namespace_pid(_node(end))  # Raises where it is gone.
+        testbed.namespace_pid(LinkEnd.of(end).node)  # Raises where it is gone.
     keeper.reshape(testbed, number, changes)
 
 
 def link_states(testbed: RunningTestbed) -> list[bool | None]:
     """Return for every link whether it carries packets; None where that cannot be read, as without root."""
     operational: dict[tuple[str, str], bool] = {}
-    for node in {_node(link["ends"][1]) for link in testbed.state["links"]}:
+    for node in {LinkEnd.of(link["ends"][1]).node for link in testbed.state["links"]}:
         with contextlib.suppress(TestbedError, OSError, ValueError):
             said = run(*inside_of(testbed.namespace_pid(node)), "ip", "-j", "link", "show", node=node)
             operational |= {(node, one["ifname"]): one.get("operstate") == "UP" for one in json.loads(said)}
     return [
-        operational.get((_node(link["ends"][1]), link["interfaces"][1])) for link in testbed.state["links"]
+        operational.get((LinkEnd.of(link["ends"][1]).node, link["interfaces"][1]))
+        for link in testbed.state["links"]
     ]
-
-
-def _node(end: str) -> str:
-    """Return the node of a link's end, such as s1 of s1-p2."""
-    return end.partition("-p")[0]

@@ -105,7 +105,9 @@ def build(topology: Topology, run_id: str, processes: Mapping[str, SwitchProcess
     """
     net = Mininet(topo=None, controller=None, build=False)
     for host in topology.hosts.values():
-        net.addHost(host.name, cls=TestbedHost, run_id=run_id, ip=str(host.address), mac=host.mac)
+        net.addHost(
+            host.name, cls=TestbedHost, run_id=run_id, ip=f"{host.ip}/{host.prefix_length}", mac=host.mac
+        )
     for switch in topology.switches.values():
         net.addSwitch(
             switch.name,

@@ -13,13 +13,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from topologies.children import Child, TestbedError, stop_all, uninterrupted
+from topologies.generated import star
 from topologies.hosts import Host
 from topologies.leftovers import MARK, end_processes
 from topologies.namespaces import COMMAND_TIMEOUT_S, await_interface, inside_of, missing_for_namespaces
 from topologies.runs import delete_leftover_folders, new_run_id, socket_folder
 from topologies.shaping import require_kernel_support, reshaping_commands
 from topologies.switch_process import SWITCH_KINDS, SwitchProcess, missing_for_switch
-from topologies.topology import FlowSpec, LinkEnd, LinkSpec, Topology, star
+from topologies.topology import FlowSpec, LinkEnd, LinkSpec, Topology
 
 if TYPE_CHECKING:
     from mininet.net import Mininet
@@ -92,7 +93,7 @@ class MininetTestbed:
     @property
     def switch_ip(self) -> str:
         """The first switch's address, for workers."""
-        return str(self._first.spec.ip)
+        return self._first.spec.ip
 
     @property
     def switch_mac(self) -> str:
@@ -162,7 +163,7 @@ class MininetTestbed:
                 name: {
                     "p4runtime": process.p4runtime_address,
                     "device_id": process.spec.device_id,
-                    "ip": str(process.spec.ip),
+                    "ip": process.spec.ip,
                     "mac": process.spec.mac,
                     "namespace_pid": self.net[name].pid,
                     "pid": process.child.pid,
@@ -177,7 +178,7 @@ class MininetTestbed:
                 host.name: {
                     "namespace_pid": self.net[host.name].pid,
                     "ip": host.ip,
-                    "prefix_length": topology.hosts[host.name].address.network.prefixlen,
+                    "prefix_length": topology.hosts[host.name].prefix_length,
                     "mac": host.mac,
                     "interface": self._interface(LinkEnd(host.name)),
                     "switch": topology.place(host.name)[0],
@@ -235,10 +236,10 @@ class MininetTestbed:
         return Host(
             name=name,
             port=port,
-            ip=str(spec.address.ip),
+            ip=spec.ip,
             mac=spec.mac,
             udp_port=self._udp_port,
-            switch=(str(self.topology.switches[switch].ip), self._udp_port),
+            switch=(self.topology.switches[switch].ip, self._udp_port),
             prefix=inside_of(self.net[name].pid),
         )
 
@@ -246,7 +247,7 @@ class MininetTestbed:
         return f"{end.node}-eth{end.port or 0}"
 
     def _start_flow(self, flow: FlowSpec) -> None:
-        target = str(self.topology.hosts[flow.target].address.ip)
+        target = self.topology.hosts[flow.target].ip
         ends = (
             (flow.target, ["iperf", "-s", "-u", "-p", str(FLOW_PORT)]),
             (

@@ -1,17 +1,18 @@
-"""A network: hosts, switches and the links between them, checked to fit together.
+"""The description of a network: hosts, switches and the links between them.
 
-Nothing here brings anything up. `topologies.topology_file` reads these from JSON; every testbed takes them.
+Testbeds, the controller, the simulator and the explorer all take it. `topologies.topology_file` reads it from JSON,
+`topologies.generated` makes it, and the controller reads it from its own file. Nothing here brings anything up.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from ipaddress import IPv4Address, IPv4Interface
+from functools import cached_property
 
 from netsum_common.names import check_name
 from topologies.children import TestbedError
 from topologies.json_fields import FieldError
-from topologies.spanning_tree import spanning_tree
+from topologies.paths import shortest_paths
 
 MAX_PORT = 509
 """510 is the controller's port on every switch unless its topology says otherwise, 511 the one for dropped packets."""
@@ -28,13 +29,14 @@ class TopologyError(TestbedError):
     """A topology is wrong; the message names the place and the expected value."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class HostSpec:
     """A host."""
 
-    name: str  # At most eight letters and digits.
-    address: IPv4Interface  # IPv4 address and the length of its subnet's prefix.
+    name: str
+    ip: str  # IPv4 address, ``10.0.0.1``.
     mac: str  # Ethernet address, ``02:00:0a:00:00:01``.
+    prefix_length: int = 24  # Bits of the address that its subnet has in common.
     commands: tuple[str, ...] = ()  # Shell commands that it runs when it comes up, such as routes.
 
 
@@ -42,9 +44,9 @@ class HostSpec:
 class SwitchSpec:
     """A switch."""
 
-    name: str  # At most eight letters and digits.
+    name: str
     # ip, mac: the address at which workers reach it, if it runs netsum's program.
-    ip: IPv4Address
+    ip: str
     mac: str
     device_id: int  # Device id of P4Runtime.
     cpu_port: int = CPU_PORT  # The port by which its program reaches the controller.
@@ -55,7 +57,7 @@ class SwitchSpec:
     runtime_json: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LinkEnd:
     """An end of a link: a switch's port, or a host (whose port is None)."""
 
@@ -65,8 +67,14 @@ class LinkEnd:
     def __str__(self) -> str:
         return self.node if self.port is None else f"{self.node}-p{self.port}"
 
+    @classmethod
+    def of(cls, text: str) -> "LinkEnd":
+        """Read what `str` writes."""
+        node, _, port = text.partition("-p")
+        return cls(node, int(port) if port else None)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class LinkSpec:
     """A link; its values hold for each direction by itself."""
 
@@ -80,6 +88,17 @@ class LinkSpec:
 
     def __str__(self) -> str:
         return f"{self.ends[0]} to {self.ends[1]}"
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names of both directions: ``h1>s1`` and ``s1>h1``."""
+        one, other = self.ends
+        return f"{one.node}>{other.node}", f"{other.node}>{one.node}"
+
+    @property
+    def between_switches(self) -> bool:
+        """Whether no end is a host."""
+        return self.ends[0].port is not None
 
 
 @dataclass(frozen=True)
@@ -118,35 +137,46 @@ class Topology:
     mtu: int = DEFAULT_MTU  # MTU of all interfaces, bytes of an IP packet.
     description: str = ""
 
+    @property
+    def aggregator(self) -> str:
+        """The switch that adds for jobs that name none: that of the first job, or the first switch."""
+        return next((job.switch for job in self.jobs.values()), "") or next(iter(self.switches))
+
     def place(self, host: str) -> tuple[str, int]:
         """Return the switch that a host is on, and its port there; `KeyError` if there is no such host."""
-        for link in self.links:
-            if link.ends[0].node == host and link.ends[1].port is not None:
-                return link.ends[1].node, link.ends[1].port
-        raise KeyError(host)
+        return self._places[host]
 
     def ports(self, switch: str) -> dict[int, LinkEnd]:
         """Return the far end of each port of a switch."""
-        return dict(sorted(self._ports(switch, self.links)))
+        return {port: far for port, far, _ in sorted(self._ends[switch], key=lambda end: end[0])}
+
+    def neighbours(self, switch: str) -> dict[str, int]:
+        """Return the port that leads to each neighbouring switch; of several cables, both take the first of `links`."""
+        first: dict[str, int] = {}
+        for port, far, _ in self._ends[switch]:
+            if far.port is not None:
+                first.setdefault(far.node, port)
+        return first
 
     def forwarding(self, switch: str) -> dict[str, int]:
         """Return the port by which a switch reaches every host and every other switch, by Ethernet address.
 
         The ways are those of the spanning tree, as on an Ethernet with bridges: one from each node to each other.
         """
-        macs = {name: host.mac for name, host in self.hosts.items()}
-        macs |= {name: other.mac for name, other in self.switches.items()}
-        tree = self._tree()
-        return {
-            macs[node]: port
-            for port, end in self._ports(switch, tree)
-            for node in self._beyond(end.node, switch, tree)
-        }
+        ports = self._ports_towards(switch, self._tree)
+        return {self.switches[name].mac: port for name, port in ports.items()} | self._to_hosts(switch, ports)
+
+    def shortest(self, switch: str) -> dict[str, int]:
+        """Return the port by which a switch reaches each host over the fewest links, by the host's Ethernet address."""
+        return self._to_hosts(switch, self._ports_towards(switch, frozenset(range(len(self.links)))))
 
     def spare_ports(self, switch: str) -> list[int]:
         """Return the ports of a switch whose links are not in the spanning tree: flooded packets must not leave there."""
-        in_tree = {port for port, _ in self._ports(switch, self._tree())}
-        return [port for port in self.ports(switch) if port not in in_tree]
+        return sorted(
+            port
+            for port, far, number in self._ends[switch]
+            if far.port is not None and number not in self._tree
+        )
 
     def with_links(
         self, *, rate_bps: int | None = None, loss_ppm: int | None = None, queue_pkts: int | None = None
@@ -159,49 +189,61 @@ class Topology:
         }
         return replace(self, links=tuple(replace(link, **changes) for link in self.links))  # type: ignore[arg-type]  # each of its field's type
 
-    def _tree(self) -> tuple[LinkSpec, ...]:
-        """Return the links of a spanning tree from the first switch."""
-        ends = [(link.ends[0].node, link.ends[1].node) for link in self.links]
-        chosen = spanning_tree([*self.switches, *self.hosts], ends)
-        return tuple(link for number, link in enumerate(self.links) if number in chosen)
+    @cached_property
+    def _ends(self) -> dict[str, list[tuple[int, LinkEnd, int]]]:
+        """The links of each switch, in their order: its port, the far end, the number of the link."""
+        found: dict[str, list[tuple[int, LinkEnd, int]]] = {switch: [] for switch in self.switches}
+        for number, link in enumerate(self.links):
+            for near, far in (link.ends, link.ends[::-1]):
+                if near.port is not None:
+                    found[near.node].append((near.port, far, number))
+        return found
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[str, int]]:
+        found: dict[str, tuple[str, int]] = {}
+        for link in self.links:
+            host, end = link.ends
+            if host.port is None and end.port is not None:
+                found.setdefault(host.node, (end.node, end.port))
+        return found
+
+    @cached_property
+    def _tree(self) -> frozenset[int]:
+        """The links between switches that form a spanning tree from the first switch, and one from the first beyond each."""
+        chosen: dict[str, tuple[str, int] | None] = {}
+        for switch in self.switches:
+            if switch not in chosen:
+                chosen |= shortest_paths([switch], lambda here: self._beside(here, self._ends[here]))
+        return frozenset(before[1] for before in chosen.values() if before is not None)
+
+    def _ports_towards(self, switch: str, links: frozenset[int]) -> dict[str, int]:
+        """Return the port of a switch by which the shortest path over some links leaves to each other switch."""
+
+        def beside(here: str) -> Iterable[tuple[str, int]]:
+            ends = (end for end in self._ends[here] if end[2] in links)
+            return self._beside(here, sorted(ends, key=lambda end: end[0]))
+
+        found: dict[str, int] = {}
+        for name, before in shortest_paths([switch], beside).items():
+            if before is not None:
+                found[name] = found[before[0]] if before[0] != switch else self._port_at(switch, before[1])
+        return found
+
+    def _port_at(self, switch: str, number: int) -> int:
+        return next(port for port, _, each in self._ends[switch] if each == number)
 
     @staticmethod
-    def _ports(switch: str, links: Iterable[LinkSpec]) -> Iterator[tuple[int, LinkEnd]]:
-        for link in links:
-            for near, far in (link.ends, link.ends[::-1]):
-                if near.node == switch and near.port is not None:
-                    yield near.port, far
+    def _beside(here: str, ends: Iterable[tuple[int, LinkEnd, int]]) -> Iterable[tuple[str, int]]:
+        return ((far.node, number) for _, far, number in ends if far.port is not None and far.node != here)
 
-    def _beyond(self, node: str, before: str, tree: tuple[LinkSpec, ...]) -> Iterator[str]:
-        yield node
-        if node in self.switches:
-            for _, end in self._ports(node, tree):
-                if end.node != before:
-                    yield from self._beyond(end.node, node, tree)
-
-
-def star(hosts: int) -> Topology:
-    """Return one switch with hosts ``h1`` … on its ports 1 …, with nothing limiting the links.
-
-    Raises ValueError if there are fewer than 1 or more than 250 hosts.
-    """
-    if not 1 <= hosts <= 250:
-        raise ValueError(f"expected 1 to 250 hosts, not {hosts}")
-    names = [f"h{number}" for number in range(1, hosts + 1)]
-    return check(
-        Topology(
-            name=f"star-{hosts}",
-            hosts={
-                name: HostSpec(name, IPv4Interface(f"10.0.0.{number}/24"), f"02:00:0a:00:00:{number:02x}")
-                for number, name in enumerate(names, start=1)
-            },
-            switches={"s1": SwitchSpec("s1", IPv4Address("10.0.0.254"), "02:00:0a:00:00:fe", 1)},
-            links=tuple(
-                LinkSpec((LinkEnd(name), LinkEnd("s1", port))) for port, name in enumerate(names, start=1)
-            ),
-            jobs={"all": JobSpec("all", tuple(names), "s1")},
-        )
-    )
+    def _to_hosts(self, switch: str, ports: Mapping[str, int]) -> dict[str, int]:
+        """Return the port towards each host, by its Ethernet address, given those towards the other switches."""
+        found = {}
+        for name, (at, port) in self._places.items():
+            if at == switch or at in ports:
+                found[self.hosts[name].mac] = port if at == switch else ports[at]
+        return found
 
 
 def check(topology: Topology) -> Topology:
@@ -224,7 +266,7 @@ def check(topology: Topology) -> Topology:
 def _check_unique(topology: Topology) -> None:
     seen: dict[object, str] = {}
     nodes = [
-        *((f"hosts.{host.name}", host.name, host.address.ip, host.mac) for host in topology.hosts.values()),
+        *((f"hosts.{host.name}", host.name, host.ip, host.mac) for host in topology.hosts.values()),
         *(
             (f"switches.{switch.name}", switch.name, switch.ip, switch.mac)
             for switch in topology.switches.values()

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import AddressValueError, IPv4Address, IPv4Interface, IPv4Network, NetmaskValueError
 from pathlib import Path
 
+from topologies.addresses import mac_int, mac_of, switch_ip
 from topologies.json_fields import (
     FieldError,
     JsonObject,
@@ -98,22 +99,22 @@ def _topology(whole: JsonObject, name: str) -> Topology:
 def _host(one: JsonObject) -> HostSpec:
     one.only("ip", "mac", "commands", required=("ip",))
     address = one.need("ip", _interface)
+    ip = str(address.ip)
     return HostSpec(
         name=one.key,
-        address=address,
-        mac=one.get("mac", _mac, _mac_of(address.ip)),
+        ip=ip,
+        mac=one.get("mac", _mac, mac_of(ip)),
+        prefix_length=address.network.prefixlen,
         commands=tuple(read_field(place, command, text_field) for place, command in one.elements("commands")),
     )
 
 
 def _switches(whole: JsonObject, hosts: Mapping[str, HostSpec]) -> dict[str, SwitchSpec]:
-    taken = {host.address.ip for host in hosts.values()}
-    free = (
-        address
-        for network in dict.fromkeys(host.address.network for host in hosts.values())
-        for address in _addresses_from_above(network)
-        if address not in taken
+    taken = {host.ip for host in hosts.values()}
+    networks = dict.fromkeys(
+        IPv4Network((host.ip, host.prefix_length), strict=False) for host in hosts.values()
     )
+    free = (ip for each in networks for ip in _addresses_from_above(each) if ip not in taken)
     switches = {}
     for number, one in enumerate(whole.members("switches"), start=1):
         one.only("ip", "mac", "device_id", "cpu_port", "program", "p4info", "runtime_json")
@@ -124,7 +125,7 @@ def _switches(whole: JsonObject, hosts: Mapping[str, HostSpec]) -> dict[str, Swi
         switches[one.key] = SwitchSpec(
             name=one.key,
             ip=ip,
-            mac=one.get("mac", _mac, _mac_of(ip)),
+            mac=one.get("mac", _mac, mac_of(ip)),
             device_id=one.get("device_id", _device_id, number),
             cpu_port=one.get("cpu_port", _cpu_port, CPU_PORT),
             program=one.get("program", text_field, ""),
@@ -134,13 +135,13 @@ def _switches(whole: JsonObject, hosts: Mapping[str, HostSpec]) -> dict[str, Swi
     return switches
 
 
-def _addresses_from_above(network: IPv4Network) -> Iterator[IPv4Address]:
+def _addresses_from_above(network: IPv4Network) -> Iterator[str]:
     """Iterate over the addresses that hosts of a network may have, the highest first; a network may have millions."""
     if network.prefixlen >= 31:
-        yield from reversed(list(network.hosts()))
+        yield from map(str, reversed(list(network.hosts())))
         return
-    for address in range(int(network.broadcast_address) - 1, int(network.network_address), -1):
-        yield IPv4Address(address)
+    for number in range(1, network.num_addresses - 1):
+        yield switch_ip(network, number)
 
 
 def _link(
@@ -232,34 +233,29 @@ def _interface(found: object) -> IPv4Interface:
     return address
 
 
-def _address(found: object) -> IPv4Address | None:
+def _address(found: object) -> str | None:
     try:
         address = IPv4Address(text_field(found))
     except ValueError:
         raise ValueError('an IPv4 address, as in "10.0.0.254"') from None
-    return _station(address)
+    _station(address)
+    return str(address)
 
 
-def _station(ip: IPv4Address) -> IPv4Address:
+def _station(ip: IPv4Address) -> None:
     """Refuse an address that no station on a network has."""
     if ip.is_multicast or ip.is_loopback or ip.is_unspecified or ip.is_reserved:
         raise ValueError('the IPv4 address of a station on a network, as in "10.0.0.1"')
-    return ip
 
 
 def _mac(found: object) -> str:
-    parts = found.split(":") if isinstance(found, str) else []
-    digits = "0123456789abcdef"
-    if len(parts) != 6 or any(len(part) != 2 or set(part.lower()) - set(digits) for part in parts):
-        raise ValueError('an Ethernet address, as in "02:00:0a:00:00:01"')
-    if int(parts[0], 16) & 1:
+    try:
+        number = mac_int(text_field(found))
+    except ValueError:
+        raise ValueError('an Ethernet address, as in "02:00:0a:00:00:01"') from None
+    if number >> 40 & 1:
         raise ValueError("the Ethernet address of one station, with an even first byte")
     return str(found).lower()
-
-
-def _mac_of(ip: IPv4Address) -> str:
-    """Return a locally administered Ethernet address that contains the IPv4 address, as Mininet's tools do."""
-    return ":".join(f"{byte:02x}" for byte in (2, 0, *ip.packed))
 
 
 def _mtu(found: object) -> int:

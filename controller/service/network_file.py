@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from topologies.spanning_tree import spanning_tree
+
 from controller.errors import ConfigError
 from controller.service.network import HostSite, Network, PortSite, SwitchSite
 from controller.targets.tofino import front_panel_ports
 from netsum_common.channel import ChannelError, TlsFiles, check_target
 from netsum_common.errors import unknown_keys
 from topologies.addresses import ipv4_int, mac_int
-from topologies.spanning_tree import spanning_tree
 
 LAST_PORT = 509  # The last port of a v1model switch; 510 is the CPU, 511 drops.
 

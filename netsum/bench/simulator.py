@@ -26,8 +26,8 @@ from netsum_common.memory_used import most_bytes
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters
 from sim.network.programming import ProgrammedSwitch
-from sim.network.shapes import leaf_spine, star
 from sim.network.worker import Worker
+from topologies.generated import leaf_spine, star
 
 LANES = 256
 SLOTS = 32  # Chunks under way: 32 jobs share a switch's 1,024 slots.
@@ -41,28 +41,17 @@ def packets_per_s(hosts: int, packets: int, lanes: int) -> float:
 
     Up to 480 hosts are on one switch, in jobs of at most 32 workers; more are on leaves of 32, each of which adds for its own.
     """
-    shape = star(hosts) if hosts <= MOST_PORTS else leaf_spine(hosts, hosts // MOST_WORKERS, 2)
+    topology = star(hosts) if hosts <= MOST_PORTS else leaf_spine(hosts, hosts // MOST_WORKERS, 2)
     link = LinkParameters(rate_bps=10**10, latency_ns=1000, framing_bytes=0)
     added = 4 * (LANES - lanes)
     network = Network(1, lanes=lanes)
     program = compiled_program(lanes).json
-    adding = {place.name for place in shape.switches if place.name.startswith(("s1", "leaf"))}
     programmed = {
-        place.name: ProgrammedSwitch(program, lanes, ip=place.ip, mac=place.mac)
-        for place in shape.switches
-        if place.name in adding
+        name: ProgrammedSwitch(program, lanes, ip=spec.ip, mac=spec.mac)
+        for name, spec in topology.switches.items()
+        if name.startswith(("s1", "leaf"))
     }
-    nodes = {
-        place.name: network.add_switch(
-            place.name, place.ip, place.mac, programmed=programmed.get(place.name), added_bytes=added
-        )
-        for place in shape.switches
-    }
-    nodes |= {place.name: network.add_host(place.name, place.ip, place.mac) for place in shape.hosts}
-    for edge in shape.edges:
-        network.connect(
-            nodes[edge.one], nodes[edge.other], link, one_port=edge.one_port, other_port=edge.other_port
-        )
+    network.add_topology(topology, link, programmed=programmed, added_bytes=added)
     chunks = max(packets // (2 * hosts), 1)
     times = -(-chunks // CHUNKS_AT_ONCE)
     values = np.ones(-(-chunks // times) * lanes, np.float32)
@@ -78,13 +67,14 @@ def packets_per_s(hosts: int, packets: int, lanes: int) -> float:
         outcome.result[:] = 0
 
     for first in range(0, hosts, MOST_WORKERS):
-        members = [nodes[place.name] for place in shape.hosts[first : first + MOST_WORKERS]]
-        name = "s1" if len(adding) == 1 else f"leaf{first // MOST_WORKERS + 1}"
-        job = programmed[name].create_job(f"job{first}", network.endpoints(members, nodes[name]), SLOTS)
+        members = network.hosts[first : first + MOST_WORKERS]
+        name, _ = topology.place(members[0].name)
+        switch = network.by_name[name]
+        job = programmed[name].create_job(f"job{first}", network.endpoints(members, switch), SLOTS)
         network.add_job(
             job,
             members,
-            nodes[name],
+            switch,
             lambda worker, first=first: [partial(plan, first + worker)] * times,  # type: ignore[misc]
             added_bytes=added,
             on_ended=check,

@@ -9,6 +9,7 @@ from typing import Any, Final
 from sim.errors import SettingError
 from sim.experiments.settings import Settings, Transport
 from sim.peers.table import SERVED
+from topologies.generated import KINDS
 
 Rule = tuple[Callable[[Settings, Any], object], str]
 """Whether a setting has an effect, given all settings and its table, and a text of its requirement."""
@@ -67,6 +68,10 @@ _OF_A_WORKER: Final[Rule] = (
 )
 
 RULES: Final[dict[str, Rule]] = {
+    **{
+        f"topology.{key}": _kinds(*(name for name, kind in KINDS.items() if key in kind.keys))
+        for key in sorted({key for kind in KINDS.values() for key in kind.keys})
+    },
     "topology.file": _kinds("file"),
     "topology.hosts": (
         lambda _, topology: (
@@ -79,13 +84,8 @@ RULES: Final[dict[str, Rule]] = {
         lambda _, topology: topology.kind == "pods" or (topology.kind == "leaf-spine" and not topology.rack),
         "kind = pods, or leaf-spine without rack",
     ),
-    "topology.spines": _kinds("leaf-spine", "pods"),
-    "topology.rack": _kinds("leaf-spine", "pods"),
-    "topology.pods": _kinds("pods"),
-    "topology.cores": _kinds("pods"),
-    "topology.ports": _kinds("fat-tree"),
-    "topology.core_rate": _kinds("dumbbell", "leaf-spine", "fat-tree", "pods"),
-    "topology.mtu": _kinds("star", "dumbbell", "leaf-spine", "fat-tree", "pods"),
+    "topology.core_rate": _kinds(*(kind for kind in KINDS if kind != "star")),
+    "topology.mtu": _kinds(*KINDS),
     "topology.mark": _FLOWS,
     "switch.queue_pkts": (lambda _, switch: switch.service, "service"),
     "controller.delay": _NETSUM,

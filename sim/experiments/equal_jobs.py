@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from host_agent.wire.constants import MAX_JOB_ID
-from sim.experiments.scenario import Scenario, shape_of
+from sim.experiments.scenario import Scenario, topology_of
 from sim.experiments.settings import JobTable, Settings, TopologyTable
 from sim.experiments.work import work_of
 from sim.network.engine.records import COUNTS
@@ -58,7 +58,7 @@ def copy_counters(scenario: Scenario, once: Scenario, settings: Settings, equal:
     """Let links and switches of the pods of equal jobs have counted what those of one pod have."""
     table, network, ran = settings.topology, scenario.network, once.network
     links, switches = 2 * _edges_of_a_pod(table), table.leaves + table.spines
-    numbers, those = (np.fromiter(each.links.values(), np.int64) for each in (scenario, once))
+    numbers, those = (np.fromiter(each.network.link_numbers.values(), np.int64) for each in (scenario, once))
     core = table.spines * table.cores  # Switches that are in no pod.
     for number in equal:
         (pod,) = _pods_of(settings.job[number], table)
@@ -92,15 +92,15 @@ def _repeats(job: JobTable, table: TopologyTable) -> bool:
 
 def _pods_without_faults(settings: Settings) -> set[int]:
     """Return the numbers of pods with no link that may lose, delay or repeat packets."""
-    table, shape = settings.topology, shape_of(settings)
+    table, topology = settings.topology, topology_of(settings)
     edges = _edges_of_a_pod(table)
 
     def regular(pod: int) -> bool:
         return not any(
-            fnmatchcase(f"{one}>{other}", fault.links)
-            for edge in shape.edges[pod * edges : (pod + 1) * edges]
-            for one, other in ((edge.one, edge.other), (edge.other, edge.one))
+            fnmatchcase(name, fault.links)
+            for link in topology.links[pod * edges : (pod + 1) * edges]
+            for name in link.names
             for fault in settings.fault
         )
 
-    return {pod for pod in range(len(shape.hosts) // (table.leaves * table.rack)) if regular(pod)}
+    return {pod for pod in range(len(topology.hosts) // (table.leaves * table.rack)) if regular(pod)}

@@ -10,11 +10,11 @@ from math import ceil, log2
 from typing import Final
 
 from sim.experiments.equal_jobs import equal_jobs
-from sim.experiments.scenario import shape_of
+from sim.experiments.scenario import topology_of
 from sim.experiments.settings import FaultTable, JobTable, Settings
 from sim.experiments.work import Bucket, Work, work_of
-from sim.network.shapes import Shape
 from sim.peers.table import COLOCATED, PIECES, SERVED, server_count
+from topologies.topology import Topology
 
 _START_BYTES: Final = 195_000_000  # Python, Numba, and the program's machine code.
 _NODE_BYTES: Final = 59_000  # Memory of a host or switch, with a worker or a switch's tables.
@@ -61,19 +61,17 @@ def estimate(settings: Settings) -> Estimate:
 
     Raises SettingError: the settings do not fit together.
     """
-    shape = shape_of(settings)
-    names = {place.name for place in shape.hosts}
-    ends = [(edge.one, edge.other) for edge in shape.edges]
-    switch_of = {one: other for pair in ends for one, other in (pair, pair[::-1]) if one in names}
-    nodes = len(shape.hosts) + len(shape.switches)
+    topology = topology_of(settings)
+    hosts = list(topology.hosts)
+    nodes = len(hosts) + len(topology.switches)
     found = Estimate(seconds=_START_S + _NODE_S * nodes, memory_bytes=_START_BYTES + _NODE_BYTES * nodes)
     once = equal_jobs(settings)[1:]
     for number, job in enumerate(settings.job):
         work = work_of(job)
         first = job.first_host - 1
-        leaf_of = {place.name: switch_of[place.name] for place in shape.hosts[first : first + job.workers]}
+        leaf_of = {host: topology.place(host)[0] for host in hosts[first : first + job.workers]}
         one = _of_netsum if job.contender == "netsum" else _of_peer
-        of_job = one(settings, shape, job, work, leaf_of)
+        of_job = one(settings, topology, job, work, leaf_of)
         if number in once:  # An equal job is run in its place.
             of_job = Estimate(of_job.packets)
         found = Estimate(
@@ -86,12 +84,12 @@ def estimate(settings: Settings) -> Estimate:
 
 
 def _of_netsum(
-    settings: Settings, shape: Shape, job: JobTable, work: Work, leaf_of: dict[str, str]
+    settings: Settings, topology: Topology, job: JobTable, work: Work, leaf_of: dict[str, str]
 ) -> Estimate:
     """Estimate netsum: each chunk passes each link of the tree, or of each worker's way to the switch, there and back."""
     leaves = set(leaf_of.values())
-    far = len(leaves) > 1 or (job.switch or shape.aggregator) not in leaves
-    links = job.workers + (len(leaves) * far if job.tree else job.workers * far * (_levels(shape) - 1))
+    far = len(leaves) > 1 or (job.switch or topology.aggregator) not in leaves
+    links = job.workers + (len(leaves) * far if job.tree else job.workers * far * (_levels(topology) - 1))
     lanes = job.simulated_lanes or job.lanes
     packets = run = under_way = 0.0
     for bucket in work.buckets:
@@ -142,14 +140,14 @@ def _links_hit(fault: FaultTable, leaf_of: dict[str, str], links: int) -> int:
 
 
 def _of_peer(
-    settings: Settings, shape: Shape, job: JobTable, work: Work, leaf_of: dict[str, str]
+    settings: Settings, topology: Topology, job: JobTable, work: Work, leaf_of: dict[str, str]
 ) -> Estimate:
     """Estimate a peer: workers send and receive about two arrays each, and every other packet is acknowledged."""
     transport, workers, leaves = settings.transport, job.workers, set(leaf_of.values())
     servers = server_count(job.contender, job.servers, workers) or workers
     # The part of the messages that leave their rack: in a ring as many as there are racks.
     far = len(leaves) / workers if job.contender == "ring" else 1 - 1 / max(len(leaves), 1)
-    ways = 1 + far * (_levels(shape) - 1) * (len(leaves) > 1)
+    ways = 1 + far * (_levels(topology) - 1) * (len(leaves) > 1)
     steps = {
         "ring": 2 * max(workers - 1, 1),
         "halving-doubling": 2 * ceil(log2(max(workers, 2))),
@@ -172,8 +170,8 @@ def _of_peer(
     )
 
 
-def _levels(shape: Shape) -> int:
+def _levels(topology: Topology) -> int:
     """Return how many switches are on the way up from a host."""
-    if len(shape.switches) == 1:
+    if len(topology.switches) == 1:
         return 1
-    return 3 if any(place.name.startswith("agg") for place in shape.switches) else 2
+    return 3 if any(name.startswith("agg") for name in topology.switches) else 2

@@ -82,7 +82,7 @@ class NetsumJob:
         self._scenario = scenario
         self._hosts = hosts = hosts or scenario.hosts_of(job)
         self._place = self._network.free_place(hosts)
-        adds = None if job.tree else scenario.nodes[job.switch or scenario.shape.aggregator]
+        adds = None if job.tree else scenario.adds(job)
         self._placed = places(self._network, hosts, adds, self._place)
         assert scenario.controller is not None
         try:
@@ -100,7 +100,7 @@ class NetsumJob:
         """Add the workers of the job's epoch."""
         job, scenario = self.settings, self._scenario
         cost, hosts = host_cost(self._point), self._hosts
-        switches = [scenario.nodes[each.switch] for each in self._placed]
+        switches = [scenario.network.by_name[each.switch] for each in self._placed]
         workers = self._network.add_job(
             self.admitted.admissions,
             hosts,
@@ -117,7 +117,7 @@ class NetsumJob:
             keep_outcomes=False,
         )
         if self._network.forward is not None:
-            parts = {scenario.nodes[name]: part for name, part in self.admitted.parts.items()}
+            parts = {scenario.network.by_name[name]: part for name, part in self.admitted.parts.items()}
             self._network.forward.add_job(workers, zip(hosts, switches, strict=True), parts, self._repeats)
         return workers
 

@@ -25,10 +25,10 @@ def _window(point: Point, scenario: Scenario) -> int:
     That fills the path, as a host's pacing does, and builds no long queues.
     """
     transport, table, cost = point.settings.transport, point.settings.topology, host_cost(point)
-    hops = 2 if len(scenario.shape.switches) == 1 else 6 if table.kind == "fat-tree" else 4
+    hops = 2 if len(scenario.topology.switches) == 1 else 6 if table.kind == "fat-tree" else 4
     frame = transport.segment + transport.headers + table.framing
     packet_ns = frame * 8e9 / table.rate
-    latency_ns = max(each.latency_ns for each in scenario.link_parameters.values())
+    latency_ns = max(each.latency_ns for each in scenario.network.link_parameters)
     trip_ns = hops * (latency_ns + point.settings.switch.latency + packet_ns) + cost.send_ns + cost.receive_ns
     packets = math.ceil(4 * trip_ns / packet_ns)
     return min(max(1 << (packets - 1).bit_length(), _LEAST_WINDOW), _MOST_WINDOW)

@@ -98,9 +98,10 @@ def _write_job(writer: _Writer, job: NetsumJob | PeerJob) -> None:
 def _write_links(writer: _Writer, scenario: Scenario) -> None:
     network = scenario.network
     links, queues = writer.track("links"), writer.track("queues")
-    tracks = {number: writer.track(name, links) for name, number in scenario.links.items()}
+    tracks = {number: writer.track(name, links) for name, number in scenario.network.link_numbers.items()}
     waits = {
-        number: writer.track(f"queue {name}", queues, counter=True) for name, number in scenario.links.items()
+        number: writer.track(f"queue {name}", queues, counter=True)
+        for name, number in scenario.network.link_numbers.items()
     }
     slots = _Slots(writer)
     for rows, _ in network.trace.parts:

@@ -32,7 +32,7 @@ def record(
     assert scenario is not None
     written = []
     try:
-        for name, number in scenario.links.items():
+        for name, number in scenario.network.link_numbers.items():
             if scenario.network.link_records[number]["tapped"]:
                 path = folder / f"{name.replace('>', '-to-')}.pcap"
                 write_capture(scenario.network, number, path)
@@ -43,7 +43,9 @@ def record(
             page = folder / "trace.html"
             title = f"{point}: {PACKETS_SHOWN:,} packets at most"
             page.write_text(
-                recorded_page(title, (name.split(">") for name in scenario.links), _steps(scenario)),
+                recorded_page(
+                    title, (name.split(">") for name in scenario.network.link_numbers), _steps(scenario)
+                ),
                 encoding="utf-8",
             )
             written += [path, page]
@@ -54,7 +56,7 @@ def record(
 
 def _steps(scenario: Scenario) -> Iterator[dict[str, Any]]:
     """Yield the first packets as the window shows them, each when it leaves by a link or is lost there."""
-    ends = {number: name.split(">") for name, number in scenario.links.items()}
+    ends = {number: name.split(">") for name, number in scenario.network.link_numbers.items()}
     rows = chain.from_iterable(rows for rows, _ in scenario.network.trace.parts)
     for row in islice(rows, PACKETS_SHOWN):
         source, target = ends[int(row["where"])]

@@ -216,7 +216,7 @@ def _start_series(scenario: Scenario, interval_ns: int, rows: list[Row]) -> None
 
     def sample() -> None:
         links = network.link_records
-        for name, number in scenario.links.items():
+        for name, number in scenario.network.link_numbers.items():
             link = links[number]
             waiting_ps = max(int(link["busy_ps"]) - network.now_ps, 0)
             rows.append(

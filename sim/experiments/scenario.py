@@ -4,8 +4,8 @@ Failures raise `SettingError`; the message says what is wrong.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
@@ -18,15 +18,16 @@ from sim.errors import SettingError
 from sim.experiments.controlling import Controlling
 from sim.experiments.experiment import Point, check_packets
 from sim.experiments.settings import Event, JobTable, Settings, TopologyTable
-from sim.network import shapes
 from sim.network.engine.scripts import DELAY, DROP
 from sim.network.graph import Node
 from sim.network.network import Network
-from sim.network.parameters import Bursts, HostCost, LinkParameters, SwitchCost
+from sim.network.parameters import Bursts, Faults, HostCost, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch
 from sim.network.trees import tree_controller
 from sim.peers.table import server_count
-from topologies.topology import TopologyError
+from topologies.generated import KINDS
+from topologies.shaping import ETHERNET_HEADER_BYTES
+from topologies.topology import LinkSpec, Topology, TopologyError
 from topologies.topology_file import load_topology
 
 Programs = Mapping[int, str]  # The compiled program (BMv2 JSON) for each number of lanes.
@@ -49,42 +50,46 @@ class Scenario:
     """A network and what of it belongs to the experiment."""
 
     network: Network
-    shape: shapes.Shape
-    nodes: dict[str, Node]
-    links: dict[str, int]  # The two directions of each link, by name (``h1>s1``).
-    link_parameters: dict[str, LinkParameters]
     controlling: Controlling  # The controller's times of action.
-    programmed: dict[str, ProgrammedSwitch] = field(default_factory=dict)  # The switches that add, by name.
+    programmed: dict[str, ProgrammedSwitch]  # The switches that add, by name.
     controller: JobController | None = None  # Controller of these switches; None if there are none.
+
+    @property
+    def topology(self) -> Topology:
+        """The network's hosts, switches and links."""
+        return self.network.topology
 
     def hosts_of(self, job: JobTable, extra: int = 0) -> list[Node]:
         """Return the hosts of a job's workers, and this many that follow."""
         first, count = job.first_host - 1, job.workers + extra
-        places = self.shape.hosts[first : first + count]
-        if len(places) < count:
+        hosts = self.network.hosts
+        if first + count > len(hosts):
             raise SettingError(
-                f"job {job.name}: expected {plural(count, 'host')} from h{first + 1} on, the topology has {len(self.shape.hosts)}"
+                f"job {job.name}: expected {plural(count, 'host')} from h{first + 1} on, the topology has {len(hosts)}"
             )
-        return [self.nodes[place.name] for place in places]
+        return hosts[first : first + count]
+
+    def adds(self, job: JobTable) -> Node:
+        """Return the switch that adds for a job that is on no tree."""
+        return self.network.by_name[job.switch or self.topology.aggregator]
 
     def switch_of(self, event: Event, at: int) -> Node:
         """Return the switch that an event names, or the one that adds."""
-        name = event.switch or self.shape.aggregator
-        node = self.nodes.get(name)
-        if node is None or not node.is_switch:
+        name = event.switch or self.topology.aggregator
+        if name not in self.topology.switches:
             raise SettingError(f"event[{at}].switch: expected the name of a switch, found {name!r}")
-        return node
+        return self.network.by_name[name]
 
     def matching(self, pattern: str, where: str) -> Iterator[tuple[str, int]]:
         """Iterate over links whose names match FROM>TO, with * for any."""
         found = [
             (name, number)
-            for name, number in self.links.items()
+            for name, number in self.network.link_numbers.items()
             if pattern == "*" or fnmatchcase(name, pattern)
         ]
         if not found:
             raise SettingError(
-                f"{where}: there is no link {pattern!r}; their names are like {next(iter(self.links))!r}"
+                f"{where}: there is no link {pattern!r}; their names are like {next(iter(self.network.link_numbers))!r}"
             )
         yield from found
 
@@ -114,10 +119,7 @@ def computed_lanes(job: JobTable) -> int:
 def build(point: Point, programs: Programs) -> Scenario:
     """Build the network of a point."""
     settings = point.settings
-    table = settings.topology
-    base = _base(table)
-    core = replace(base, rate_bps=table.core_rate or table.rate)
-    shape = shape_of(settings)
+    topology = topology_of(settings)
     ours = [job for job in settings.job if job.contender == "netsum"]
     lanes = {computed_lanes(job) for job in ours}
     added = {added_bytes(job) for job in ours}
@@ -125,40 +127,32 @@ def build(point: Point, programs: Programs) -> Scenario:
         raise SettingError(
             "job: expected all jobs of netsum to have the same lanes: a switch runs one program"
         )
-    network = Network(point.seed, lanes=max(lanes, default=64))
-    cost = SwitchCost(settings.switch.latency, settings.switch.service, settings.switch.queue_pkts or None)
-    scenario = Scenario(network, shape, {}, {}, {}, Controlling(network, settings.controller.delay))
-    adding = {job.switch or shape.aggregator for job in ours if not job.tree}
+    adding = {job.switch or topology.aggregator for job in ours if not job.tree}
     if any(job.tree for job in ours):
-        adding.update(place.name for place in shape.switches)
-    for place in shape.switches:
-        if place.name in adding:
-            count = lanes.copy().pop()
-            scenario.programmed[place.name] = ProgrammedSwitch(
-                _program(programs[count]), count, ip=place.ip, mac=place.mac, token_seed=point.seed
-            )
-        scenario.nodes[place.name] = network.add_switch(
-            place.name,
-            place.ip,
-            place.mac,
-            programmed=scenario.programmed.get(place.name),
-            cost=cost,
-            added_bytes=max(added, default=0),
-        )
-    unknown = adding - set(scenario.nodes)
-    if unknown:
-        names = ", ".join(place.name for place in shape.switches[:8])
+        adding.update(topology.switches)
+    if unknown := adding - topology.switches.keys():
+        names = ", ".join(list(topology.switches)[:8])
         raise SettingError(f"job: switch: expected one of {names}, found {unknown.pop()!r}")
-    for place in shape.hosts:
-        scenario.nodes[place.name] = network.add_host(place.name, place.ip, place.mac, host_cost(point))
-    for edge in shape.edges:
-        parameters = edge.own or (core if edge.kind == shapes.CORE_LINK else base)
-        one, other = scenario.nodes[edge.one], scenario.nodes[edge.other]
-        pair = network.connect(one, other, parameters, one_port=edge.one_port, other_port=edge.other_port)
-        for name, number in zip((f"{edge.one}>{edge.other}", f"{edge.other}>{edge.one}"), pair, strict=True):
-            scenario.links[name] = number
-            scenario.link_parameters[name] = parameters
-    if scenario.programmed:
+    network = Network(point.seed, lanes=max(lanes, default=64))
+    programmed = {}
+    for name, spec in topology.switches.items():
+        if name in adding:
+            (count,) = lanes
+            programmed[name] = ProgrammedSwitch(
+                _program(programs[count]), count, ip=spec.ip, mac=spec.mac, token_seed=point.seed
+            )
+    table = settings.switch
+    cost = SwitchCost(table.latency, table.service, table.queue_pkts or None)
+    network.add_topology(
+        topology,
+        _link_parameters(settings.topology, topology.mtu),
+        programmed=programmed,
+        switch_costs=dict.fromkeys(topology.switches, cost),
+        host_cost=host_cost(point),
+        added_bytes=max(added, default=0),
+    )
+    scenario = Scenario(network, Controlling(network, settings.controller.delay), programmed)
+    if programmed:
         scenario.controller = tree_controller(
             network, scenario.programmed, token_seed=point.seed, epoch=point.seed
         )
@@ -173,7 +167,7 @@ def _write_forwarding(scenario: Scenario, jobs: list[JobTable]) -> None:
     network = scenario.network
     stations: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for job in jobs:
-        adds = scenario.nodes[job.switch or scenario.shape.aggregator]
+        adds = scenario.adds(job)
         for host in scenario.hosts_of(job):
             for way in network.there_and_back(host, adds):
                 for node in way[1:-1]:
@@ -183,19 +177,32 @@ def _write_forwarding(scenario: Scenario, jobs: list[JobTable]) -> None:
         scenario.programmed[name].tables.set_l2(ports)
 
 
-def _base(table: TopologyTable) -> LinkParameters:
-    return LinkParameters(
-        rate_bps=table.rate,
-        latency_ns=table.latency,
-        mtu=table.mtu,
-        queue_bytes=table.queue or None,
-        mark_bytes=table.mark or None,
-        framing_bytes=table.framing,
+def _link_parameters(table: TopologyTable, mtu: int) -> Callable[[LinkSpec], LinkParameters]:
+    """Return the parameters of a link: the topology's own, and the experiment's for what that does not state."""
+    rates = table.rate, table.core_rate or table.rate
+
+    @cache
+    def parameters(
+        between: bool, rate_bps: int | None, latency_ns: int, loss_ppm: int, queue_pkts: int | None
+    ) -> LinkParameters:
+        queue_bytes = queue_pkts * (mtu + ETHERNET_HEADER_BYTES) if queue_pkts is not None else table.queue
+        return LinkParameters(
+            rate_bps=rate_bps or rates[between and table.kind != "file"],
+            latency_ns=latency_ns or table.latency,
+            mtu=mtu,
+            queue_bytes=queue_bytes or None,
+            mark_bytes=table.mark or None,
+            framing_bytes=table.framing,
+            faults=Faults(loss=loss_ppm / 1e6),
+        )
+
+    return lambda link: parameters(
+        link.between_switches, link.rate_bps, link.latency_ns, link.loss_ppm, link.queue_pkts
     )
 
 
-def shape_of(settings: Settings) -> shapes.Shape:
-    """Return the graph that settings describe; raises SettingError if there is none."""
+def topology_of(settings: Settings) -> Topology:
+    """Return the network that settings describe; raises SettingError if there is none."""
     table = settings.topology
     try:
         if table.kind != "file":
@@ -203,16 +210,16 @@ def shape_of(settings: Settings) -> shapes.Shape:
         if not table.file:
             raise SettingError("topology.file: expected the name of a topology, or a file's path")
         topology = load_topology(table.file)
-        check_packets(settings, topology.mtu)
-        return shapes.of_topology(topology, _base(table))
-    except (shapes.ShapeError, TopologyError) as error:
+    except TopologyError as error:
         raise SettingError(str(error)) from None
+    check_packets(settings, topology.mtu)
+    return topology
 
 
-def check_shape(point: Point) -> None:
-    """Raise SettingError, which names the point, if there is no graph that its settings describe."""
+def check_topology(point: Point) -> None:
+    """Raise SettingError, which names the point, if there is no network that its settings describe."""
     try:
-        shape_of(point.settings)
+        topology_of(point.settings)
     except SettingError as error:
         raise SettingError(f"{error} ({point})") from None
 
@@ -241,24 +248,10 @@ def _hosts_needed(settings: Settings) -> int:
 
 
 @lru_cache(maxsize=2)  # Points that follow each other often have the same; one of 100,000 hosts takes 100 MB.
-def _generated(table: TopologyTable, hosts: int) -> shapes.Shape:
-    if table.kind == "star":
-        return shapes.star(hosts)
-    if table.kind == "dumbbell":
-        return shapes.dumbbell(hosts)
-    if table.kind == "leaf-spine" and table.rack:
-        leaves = -(-hosts // table.rack)
-        return shapes.leaf_spine(leaves * table.rack, leaves, table.spines)
-    if table.kind == "leaf-spine":
-        return shapes.leaf_spine(
-            table.hosts or -(-hosts // table.leaves) * table.leaves, table.leaves, table.spines
-        )
-    if table.kind == "pods":
-        if not table.rack:
-            raise SettingError("topology.rack: expected how many hosts are at each leaf of a pod")
-        count = table.pods or -(-hosts // (table.leaves * table.rack))
-        return shapes.pods(count, table.leaves, table.spines, table.rack, table.cores)
-    return shapes.fat_tree(table.ports)
+def _generated(table: TopologyTable, hosts: int) -> Topology:
+    kind = KINDS[table.kind]
+    made = kind.make(hosts, **{key: getattr(table, key) for key in kind.keys})
+    return replace(made, mtu=table.mtu)
 
 
 def _add_faults(point: Point, scenario: Scenario) -> None:
@@ -270,10 +263,8 @@ def _add_faults(point: Point, scenario: Scenario) -> None:
         changes = {name: value for name, value in given.items() if value is not None}
         if fault.to_bad is not None:
             changes["bursts"] = Bursts(fault.to_bad, fault.to_good, fault.loss_bad) if fault.to_bad else None
-        for name, number in scenario.matching(fault.links, f"fault[{at}].links"):
-            parameters = scenario.link_parameters[name].with_faults(**changes)
-            scenario.link_parameters[name] = parameters
-            network.set_link(number, parameters)
+        for _, number in scenario.matching(fault.links, f"fault[{at}].links"):
+            network.set_link(number, network.link_parameters[number].with_faults(**changes))
     for at, script in enumerate(point.settings.script):
         numbers = [-1]
         if script.links != "*":
@@ -293,11 +284,10 @@ def _add_faults(point: Point, scenario: Scenario) -> None:
 def _add_traffic(point: Point, scenario: Scenario) -> None:
     for at, flow in enumerate(point.settings.background):
         for key, name in (("source", flow.source), ("target", flow.target)):
-            if name not in scenario.nodes or scenario.nodes[name].is_switch:
+            if name not in scenario.topology.hosts:
                 raise SettingError(f"background[{at}].{key}: expected the name of a host, found {name!r}")
         scenario.network.add_traffic(
-            scenario.nodes[flow.source],
-            scenario.nodes[flow.target],
+            *(scenario.network.by_name[name] for name in (flow.source, flow.target)),
             rate_bps=flow.rate,
             packet_bytes=flow.packet,
             burst=flow.burst,

@@ -11,12 +11,12 @@ from host_agent.wire.constants import MAX_CHILDREN, MAX_JOB_ID, MAX_WORLD_SIZE, 
 from netsum_common.errors import unknown_keys
 from sim.errors import SettingError
 from sim.network.engine.records import GAPS
-from sim.network.shapes import MAX_FAT_TREE_PORTS, MAX_HOSTS, MAX_SWITCH_PORTS
 from sim.peers.table import PEERS
+from topologies.generated import KINDS, MAX_FAT_TREE_PORTS, MAX_HOSTS
 from topologies.json_fields import flag_field, integer_field, text_field
+from topologies.topology import MAX_PORT
 from topologies.units import parse_latency_ns, parse_rate_bps, parse_size_bytes
 
-SHAPES: Final = ("star", "dumbbell", "leaf-spine", "fat-tree", "pods", "file")
 ACTIONS: Final = (
     "link-down",
     "link-up",
@@ -135,7 +135,7 @@ def _key(read: Callable[[object], Any], default: Any = MISSING, note: str = "", 
 class TopologyTable:
     """``[topology]``: hosts, switches and links."""
 
-    kind: str = _key(_choice(*SHAPES), "star", "which graph")
+    kind: str = _key(_choice(*KINDS, "file"), "star", "which graph")
     file: str = _key(text_field, "", "for kind file: a shipped topology's name or a path")
     hosts: int = _key(_whole(0, MAX_HOSTS), 0, "0: as many as jobs and background need")
     leaves: int = _key(_whole(1, 256), 4, "in all, or of a pod")
@@ -143,7 +143,7 @@ class TopologyTable:
     rack: int = _key(
         _whole(0, 256), 0, "hosts at a leaf, and as many leaves as those need; 0: `leaves` leaves"
     )
-    pods: int = _key(_whole(0, MAX_SWITCH_PORTS), 0, "0: as many as the hosts need")
+    pods: int = _key(_whole(0, MAX_PORT), 0, "0: as many as the hosts need")
     cores: int = _key(_whole(1, 256), 1, "core switches above each spine of a pod")
     ports: int = _key(_whole(2, MAX_FAT_TREE_PORTS), 4, "of a fat tree's switches")
     rate: int = _key(_rate_bps, 10**10, "of the hosts' links")

@@ -7,6 +7,7 @@ controller and workers and writes of table entries take a stated time each.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Any, Final, Literal, get_args
@@ -26,14 +27,14 @@ from sim.errors import SimulationError
 from sim.network.graph import Node
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters, SwitchCost
-from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, ProgrammedSwitch
+from sim.network.programming import ProgrammedSwitch
 from sim.network.worker import Plan, Worker
+from topologies.generated import network as network_of
 
 Arm = Literal["static", "shared", "host"]
 ARMS: Final[tuple[Arm, ...]] = get_args(Arm)
 LANES: Final = 256
 _VALUE_BYTES: Final = 4
-_HOST_IP, _HOST_MAC = "10.0.255.1", "02:00:0a:00:ff:01"
 _SWITCH: Final = "s1"
 
 
@@ -125,35 +126,24 @@ class _Trace:
         self.network = Network(seed, lanes=LANES)
         on_host = arm == "host"
         self.capacity = POOL_SLOTS if on_host else setting.slots
-        self.programmed = ProgrammedSwitch(
-            program,
-            LANES,
-            ip=_HOST_IP if on_host else DEFAULT_IP,
-            mac=_HOST_MAC if on_host else DEFAULT_MAC,
-            slots=self.capacity,
+        switches = [_SWITCH, "aggregator"] if on_host else [_SWITCH]
+        hosts = len(arrivals) * setting.workers
+        pairs = [*pairwise(switches), *((f"h{each}", _SWITCH) for each in range(1, hosts + 1))]
+        topology = network_of("sharing", hosts, switches, pairs, switches[-1])
+        adds = topology.switches[topology.aggregator]
+        self.programmed = ProgrammedSwitch(program, LANES, ip=adds.ip, mac=adds.mac, slots=self.capacity)
+        self.network.add_topology(
+            topology,
+            LinkParameters(rate_bps=setting.rate_bps, latency_ns=setting.latency_ns),
+            programmed={adds.name: self.programmed},
+            switch_costs={"aggregator": SwitchCost(service_ns=setting.host_packet_ns)},
         )
-        link = LinkParameters(rate_bps=setting.rate_bps, latency_ns=setting.latency_ns)
-        switch = self.network.add_switch(
-            _SWITCH, DEFAULT_IP, DEFAULT_MAC, programmed=None if on_host else self.programmed
-        )
-        self.adds = switch
-        if on_host:
-            cost = SwitchCost(service_ns=setting.host_packet_ns)
-            self.adds = self.network.add_switch(
-                "aggregator", _HOST_IP, _HOST_MAC, programmed=self.programmed, cost=cost
-            )
-            self.network.connect(switch, self.adds, link)
+        self.adds = self.network.by_name[adds.name]
         self.jobs = []
         for number, arrival in enumerate(arrivals):
-            hosts = []
-            for rank in range(setting.workers):
-                index = number * setting.workers + rank + 1
-                host = self.network.add_host(
-                    f"h{index}", f"10.0.{index // 250}.{index % 250 + 1}", f"02:00:0a:00:01:{index:02x}"
-                )
-                self.network.connect(host, switch, link)
-                hosts.append(host)
-            self.jobs.append(_SimulatedJob(number, arrival, hosts))
+            first = number * setting.workers
+            hosts_of = self.network.hosts[first : first + setting.workers]
+            self.jobs.append(_SimulatedJob(number, arrival, hosts_of))
         self.moves = 0
         self.completion_ns = [0] * len(self.jobs)
         self.running: list[_SimulatedJob] = []

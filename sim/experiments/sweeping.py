@@ -12,7 +12,7 @@ from sim.errors import SettingError, SimulationError
 from sim.experiments.experiment import Experiment, Point
 from sim.experiments.netsum_job import WrongSumError
 from sim.experiments.running import PointFailedError, PointResult, run_point
-from sim.experiments.scenario import Programs, check_shape
+from sim.experiments.scenario import Programs, check_topology
 from sim.experiments.store import Store
 from topologies.children import held_signals
 
@@ -141,7 +141,7 @@ def sweep(
     """
     missing = [point for point in experiment.points if not store.has(point)]
     for point in missing:
-        check_shape(point)
+        check_topology(point)
     swept = Swept(total=len(experiment.points), kept=len(experiment.points) - len(missing))
     on_finished(swept, None)
     try:

@@ -1,7 +1,8 @@
 """The graph of a network: its hosts, switches and links, and where packets go in it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from sim.network.parameters import HostCost, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch
 from sim.network.routes import find_routes
 from topologies.addresses import ipv4_int
+from topologies.topology import HostSpec, LinkEnd, LinkSpec, SwitchSpec, Topology
 
 ENDPOINTS_PER_NODE: Final = 16  # Workers of a host at a time.
 NAMED_WORKERS: Final = 4  # How many workers an error names.
@@ -68,48 +70,67 @@ class Graph:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self.nodes: list[Node] = []  # All of them, by number.
+        self.topology = Topology("empty", {}, {}, ())
+        self.nodes: list[Node] = []  # All of them, by number: the switches, then the hosts.
+        self.by_name: dict[str, Node] = {}
         # The program of each switch, in the order of `switch_records`; None: it only forwards.
         self.programmed: list[ProgrammedSwitch | None] = []
+        # The two directions of each link of the topology, one after the other: their parameters, and their numbers by name.
+        self.link_parameters: list[LinkParameters] = []
+        self.link_numbers: dict[str, int] = {}
         self._links = Rows(memory.world, "links", LINK)
         self._node_rows = Rows(memory.world, "nodes", NODE)
         self._switch_rows = Rows(memory.world, "switches", SWITCH)
-        self._ports: list[dict[int, int]] = []
-        self._by_name: dict[str, Node] = {}
-        self._first_switches: dict[
-            int, Node
-        ] = {}  # The switch that each host was connected to first, by the host's number.
         self._is_built = False
 
     # Building.
 
-    def add_host(self, name: str, ip: str, mac: str, cost: HostCost | None = None) -> Node:
-        """Add a host; `cost` is that of peers and flows on it, workers have their own."""
-        cost = cost or HostCost()
-        return self._add_node(
-            Node(name, len(self.nodes), ip, mac, False),
-            kind=HOST_NODE,
-            packet_ps=round((cost.send_ns + cost.receive_ns) / 2 * PS_PER_NS),
-            byte_ps=round(cost.byte_ns * PS_PER_NS),
-            slower=round(cost.slower * 100),
-        )
-
-    def add_switch(
+    def add_topology(
         self,
-        name: str,
-        ip: str,
-        mac: str,
+        topology: Topology,
+        link: Callable[[LinkSpec], LinkParameters] | LinkParameters,
         *,
-        programmed: ProgrammedSwitch | None = None,
-        cost: SwitchCost | None = None,
+        programmed: Mapping[str, ProgrammedSwitch] = MappingProxyType({}),
+        switch_costs: Mapping[str, SwitchCost] = MappingProxyType({}),
+        host_cost: HostCost | None = None,
         added_bytes: int = 0,
-    ) -> Node:
-        """Add a switch.
+    ) -> None:
+        """Add all hosts, switches and links of a network, once.
 
-        `programmed`: what runs in it; None: it only forwards. `added_bytes`: on the wire, of each packet with lanes: lanes
-        that are not simulated.
+        `programmed`, `switch_costs`: what runs in switches, and how long they take, by name; those without only forward, at once.
+        `host_cost`: that of peers and flows on hosts, workers have their own. `added_bytes`: on the wire, of each packet with
+        lanes: lanes that are not simulated.
         """
-        cost = cost or SwitchCost()
+        if self.nodes:
+            raise NetworkError("a simulated network has one topology")
+        self.topology = topology
+        for spec in topology.switches.values():
+            cost = switch_costs.get(spec.name, SwitchCost())
+            self._add_switch(spec, programmed.get(spec.name), cost, added_bytes)
+        host_cost = host_cost or HostCost()
+        for host in topology.hosts.values():
+            self._add_node(
+                host,
+                kind=HOST_NODE,
+                packet_ps=round((host_cost.send_ns + host_cost.receive_ns) / 2 * PS_PER_NS),
+                byte_ps=round(host_cost.byte_ns * PS_PER_NS),
+                slower=round(host_cost.slower * 100),
+            )
+        for each in topology.links:
+            parameters = link if isinstance(link, LinkParameters) else link(each)
+            for name, near, far in zip(each.names, each.ends, each.ends[::-1], strict=True):
+                number = self._links.add(
+                    from_node=self.by_name[near.node].number,
+                    to_node=self.by_name[far.node].number,
+                    to_port=far.port or 0,
+                )
+                self.link_numbers[name] = number
+                self.link_parameters.append(parameters)
+                self.set_link(number, parameters)
+
+    def _add_switch(
+        self, spec: SwitchSpec, programmed: ProgrammedSwitch | None, cost: SwitchCost, added_bytes: int
+    ) -> None:
         service_ps = round(cost.service_ns * PS_PER_NS)
         number = self._switch_rows.add(
             node=len(self.nodes),
@@ -121,41 +142,18 @@ class Graph:
             header_only_bytes=_HEADER_ONLY_BYTES,
         )
         self.programmed.append(programmed)
-        self._ports.append({})
-        return self._add_node(Node(name, len(self.nodes), ip, mac, True), kind=SWITCH_NODE, index=number)
+        self._add_node(spec, kind=SWITCH_NODE, index=number)
 
-    def connect(
-        self,
-        one: Node,
-        other: Node,
-        parameters: LinkParameters,
-        *,
-        one_port: int | None = None,
-        other_port: int | None = None,
-    ) -> tuple[int, int]:
-        """Connect two nodes; returns the numbers of the links from the one to the other and back.
-
-        Ports that are not given are the next free ones of a switch, from 1 on.
-        """
-        if self._is_built:
-            raise NetworkError("connect everything before the first run")
-        ports = [self._free_port(node, port) for node, port in ((one, one_port), (other, other_port))]
-        numbers = []
-        for source, target, port in ((one, other, ports[1]), (other, one, ports[0])):
-            number = self._links.add(from_node=source.number, to_node=target.number, to_port=port)
-            self.set_link(number, parameters)
-            numbers.append(number)
-        for node, port, number in ((one, ports[0], numbers[0]), (other, ports[1], numbers[1])):
-            if node.is_switch:
-                self._ports[self._switch_number(node)][port] = number
-        for node, neighbour in ((one, other), (other, one)):
-            if neighbour.is_switch:
-                self._first_switches.setdefault(node.number, neighbour)
-        return numbers[0], numbers[1]
+    def _add_node(self, spec: HostSpec | SwitchSpec, **values: int) -> None:
+        self._node_rows.add(**values)
+        node = Node(spec.name, len(self.nodes), spec.ip, spec.mac, isinstance(spec, SwitchSpec))
+        self.nodes.append(node)
+        self.by_name[node.name] = node
 
     def set_link(self, number: int, parameters: LinkParameters) -> None:
         """Apply parameters to one direction of a link from now on."""
         link, faults = self._links[number], parameters.faults
+        self.link_parameters[number] = parameters
         rate = parameters.rate_bps or 0
 
         def queue_ps(size: int | None) -> int:
@@ -209,7 +207,12 @@ class Graph:
         memory.keep("addresses", np.array(addresses, np.int64).reshape(-1, 2))
         world["address_count"] = count
         port_links: list[int] = []
-        for number, ports in enumerate(self._ports):
+        leads_to: list[dict[int, int]] = [{} for _ in self.programmed]
+        for number in range(len(self._links)):
+            end = self._near_end(number)
+            if end.port is not None:
+                leads_to[self._switch_number(self.by_name[end.node])][end.port] = number
+        for number, ports in enumerate(leads_to):
             size = max(ports, default=0) + 1
             self._switch_rows[number]["port_links"] = len(port_links)
             self._switch_rows[number]["port_count"] = size
@@ -219,15 +222,10 @@ class Graph:
 
     # Finding.
 
-    def node(self, name: str) -> Node:
-        """Return a node by its name; `KeyError` if there is none."""
-        return self._by_name[name]
-
-    def switch_of(self, host: Node) -> Node:
-        """Return the switch that a host is connected to; the first, if there are several."""
-        if host.number not in self._first_switches:
-            raise NetworkError(f"host {host.name} is not connected to a switch")
-        return self._first_switches[host.number]
+    @property
+    def hosts(self) -> list[Node]:
+        """All hosts, in the order of the topology."""
+        return self.nodes[len(self.programmed) :]
 
     def link_towards(self, node: Node, target: Node) -> int:
         """Return the link that packets take from a node towards another; −1 if there is none."""
@@ -253,15 +251,6 @@ class Graph:
         there = self.way(host, switch)
         return there, [switch, *self.way(there[-2], host)] if len(there) > 1 else [switch]
 
-    def neighbours(self, switch: Node) -> dict[str, int]:
-        """Return the port that leads to each neighbouring switch, by that switch's name."""
-        found: dict[str, int] = {}
-        for port, number in sorted(self._ports[self._switch_number(switch)].items()):
-            other = self.nodes[self._links[number]["to_node"]]
-            if other.is_switch:
-                found.setdefault(other.name, port)
-        return found
-
     def endpoints(self, hosts: Sequence[Node], switch: Node, place: int = 0) -> list[WorkerEndpoint]:
         """Return where workers on these hosts are, as the switch sees them.
 
@@ -275,13 +264,17 @@ class Graph:
 
     def port_towards(self, switch: Node, target: Node) -> int:
         """Return the port by which a switch's packets leave towards a node."""
-        link = self.link_towards(switch, target)
-        return next(port for port, each in self._ports[self._switch_number(switch)].items() if each == link)
+        port = self._near_end(self.link_towards(switch, target)).port
+        assert port is not None
+        return port
 
     def link_name(self, number: int) -> str:
         """Return a name of one direction of a link: ``h1>s1``."""
-        link = self._links[number]
-        return f"{self.nodes[link['from_node']].name}>{self.nodes[link['to_node']].name}"
+        return self.topology.links[number // 2].names[number % 2]
+
+    def _near_end(self, number: int) -> LinkEnd:
+        """Return the end of a link by which packets of one direction leave."""
+        return self.topology.links[number // 2].ends[number % 2]
 
     @property
     def lost_packets(self) -> int:
@@ -304,25 +297,8 @@ class Graph:
         """The records of the nodes (`records.NODE`)."""
         return self._node_rows.rows
 
-    def _add_node(self, node: Node, **values: int) -> Node:
-        if self._is_built:
-            raise NetworkError("add all hosts and switches before the first run")
-        self._node_rows.add(**values)
-        self.nodes.append(node)
-        self._by_name[node.name] = node
-        return node
-
     def _switch_number(self, node: Node) -> int:
         return int(self._node_rows[node.number]["index"])
-
-    def _free_port(self, node: Node, port: int | None) -> int:
-        if not node.is_switch:
-            return 0
-        taken = self._ports[self._switch_number(node)]
-        chosen = port if port is not None else next(each for each in range(1, 512) if each not in taken)
-        if chosen in taken:
-            raise NetworkError(f"port {chosen} of {node.name} has a link already")
-        return chosen
 
     def _port_from(self, host: Node, switch: Node) -> int:
         """Return the port of a switch by which the packets of a host come in."""

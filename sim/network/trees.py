@@ -18,12 +18,10 @@ def tree_controller(
 
     `programmed`: the switches that add, by name, with the same number of lanes.
     """
-    switches = {}
-    for name, switch in programmed.items():
-        links = network.neighbours(network.node(name))
-        switches[name] = TreeSwitch(
-            name, switch.ip, switch.mac, {peer: port for peer, port in links.items() if peer in programmed}
-        )
+    switches = {
+        name: TreeSwitch(name, switch.ip, switch.mac, network.topology.neighbours(name))
+        for name, switch in programmed.items()
+    }
     like = next(iter(programmed.values()))
     return JobController(
         switches,
@@ -44,7 +42,7 @@ def places(network: Network, hosts: Sequence[Node], adds: Node | None = None, pl
     """
     found = []
     for host in hosts:
-        switch = adds or network.switch_of(host)
+        switch = adds or network.by_name[network.topology.place(host.name)[0]]
         (endpoint,) = network.endpoints([host], switch, place)
         found.append(Place(switch.name, endpoint))
     return found

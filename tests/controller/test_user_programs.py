@@ -17,7 +17,7 @@ from netsum_common.p4rt import p4info_pb2, p4runtime_pb2
 from sim.switch.p4runtime import serve
 from sim.switch.ports import Chassis
 from tests.raw_p4runtime import RawClient
-from topologies.topology import star
+from topologies.generated import star
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 Update = p4runtime_pb2.Update

@@ -13,8 +13,9 @@ from host_agent.wire.header import FRAME_HEADERS_BYTES
 from netsum.programs import compiled_program
 from sim.network.network import Network
 from sim.network.parameters import Faults, LinkParameters
-from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, ProgrammedSwitch
+from sim.network.programming import ProgrammedSwitch
 from sim.network.worker import Plan
+from topologies.generated import star
 
 _SLOTS: Final = 64
 _MAX_EVENTS: Final = 10_000_000
@@ -33,13 +34,10 @@ class SimulatedStar:
     def __init__(self, workers: int, *, loss: float = 0.0, lanes: int = 256, seed: int = 1) -> None:
         switch = ProgrammedSwitch(compiled_program(lanes).json, lanes)
         self.network = Network(seed, lanes=lanes)
-        hub = self.network.add_switch("s1", DEFAULT_IP, DEFAULT_MAC, programmed=switch)
-        hosts = [
-            self.network.add_host(f"h{number}", f"10.0.0.{number}", f"02:00:0a:00:00:{number:02x}")
-            for number in range(1, workers + 1)
-        ]
         link = LinkParameters(rate_bps=_RATE_BPS, latency_ns=_LATENCY_NS, faults=Faults(loss=loss))
-        self.links = [self.network.connect(host, hub, link) for host in hosts]
+        self.network.add_topology(star(workers), link, programmed={"s1": switch})
+        hub, *hosts = self.network.nodes
+        self.links = [(2 * rank, 2 * rank + 1) for rank in range(workers)]
         """Numbers of each worker's links to the switch and back."""
         job = switch.create_job("group", self.network.endpoints(hosts, hub), _SLOTS)
         self._workers = self.network.add_job(job, hosts, hub, lambda worker: ())

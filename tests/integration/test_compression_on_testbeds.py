@@ -23,9 +23,9 @@ from tests.controller.star import program_switch
 from tests.integration.compressed_worker import STEPS, SUMMABLE, gradient, reducer
 from tests.integration.digits_runs import DEADLINE_S, ON_EVERY_TESTBED, TestbedKind, skip_if_lacking
 from topologies.children import Child, stop_all
+from topologies.generated import star
 from topologies.loopback import LoopbackTestbed
 from topologies.mininet_testbed import EmbeddedStar, MininetTestbed
-from topologies.topology import star
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

@@ -20,6 +20,7 @@ from tests.integration.simulated.loopback import LoopbackSwitch, on_all
 from tests.integration.simulated.star import Star, star_switch
 from tests.integration.simulated.tree import TreeNetwork, fabric
 from tests.integration.test_terrible_network import terrible
+from topologies.generated import star
 
 WORKERS = 4
 SIZE = 1000
@@ -120,13 +121,9 @@ def virtual_seconds(arrays: list[Any], exact: Exact, rate_bps: int) -> float:
     """Return how long the links take for the all-reduce of an array of each worker."""
     programmed = ProgrammedSwitch(compiled_program(256).json, 256)
     network = Network(1, lanes=256)
-    hub = network.add_switch("s1", programmed.ip, programmed.mac, programmed=programmed)
-    hosts = [
-        network.add_host(f"h{number}", f"10.0.0.{number}", f"02:00:0a:00:00:{number:02x}")
-        for number in range(1, len(arrays) + 1)
-    ]
-    for host in hosts:
-        network.connect(host, hub, LinkParameters(rate_bps=rate_bps, latency_ns=50_000))
+    link = LinkParameters(rate_bps=rate_bps, latency_ns=50_000)
+    network.add_topology(star(len(arrays)), link, programmed={"s1": programmed})
+    hub, *hosts = network.nodes
 
     def plan(worker: int) -> list[Callable[[Admission, int], Collective[Any]]]:
         def make(admission: Admission, sequence: int) -> Collective[Any]:

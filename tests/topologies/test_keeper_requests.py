@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from topologies import keeper
+from topologies.generated import star
 from topologies.keeper import _Keeper
-from topologies.topology import star
 
 DEADLINE_S = 60.0
 

@@ -20,13 +20,14 @@ from controller.switch_controller import SwitchController
 from netsum.programs import compiled_program
 from topologies import find_mininet, shaping
 from topologies.children import TestbedError
+from topologies.generated import star
 from topologies.leftovers import processes
 from topologies.mininet_testbed import MininetTestbed, missing_for_mininet
 from topologies.namespaces import inside_of
 from topologies.run_folder import RUNNING
 from topologies.runs import runs_as
 from topologies.shaping import shaping_commands
-from topologies.topology import LinkEnd, LinkSpec, star
+from topologies.topology import LinkEnd, LinkSpec
 from topologies.units import parse_rate_bps
 
 UDP_PORT = 28275

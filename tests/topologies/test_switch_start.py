@@ -2,7 +2,6 @@
 
 import subprocess
 from collections.abc import Iterator
-from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ def test_a_port_that_bmv2_cannot_open_is_named(namespace_pid: int, tmp_path: Pat
     """The switch runs on without that port, and the worker there would get nothing through for ever."""
     (tmp_path / "logs").mkdir()
     run_id = new_run_id()
-    spec = SwitchSpec("s1", IPv4Address("10.0.0.254"), "02:00:0a:00:00:fe", 1)
+    spec = SwitchSpec("s1", "10.0.0.254", "02:00:0a:00:00:fe", 1)
     process = Bmv2Switch(spec, run_id, tmp_path / "s1.sock", tmp_path, capture=False)
     try:
         with pytest.raises(TestbedError, match="BMv2 s1 finds no interface eth9, see .*s1.log"):

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from topologies.topology import LinkEnd, LinkSpec, TopologyError, star
+from topologies.generated import star
+from topologies.topology import LinkEnd, LinkSpec, TopologyError
 from topologies.topology_file import load_topology, shipped_topologies
 from topologies.units import parse_latency_ns, parse_loss_ppm, parse_rate_bps, rate_text
 

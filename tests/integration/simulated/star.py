@@ -12,9 +12,10 @@ from sim.network.engine.scripts import DROP
 from sim.network.frames import FIRST_UDP_PORT
 from sim.network.network import Network
 from sim.network.parameters import Faults, LinkParameters, SwitchCost
-from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, ProgrammedSwitch
+from sim.network.programming import ProgrammedSwitch
 from sim.network.worker import Plan, Worker
 from tests.dataplane.tna_logic import translate
+from topologies.generated import star
 
 BUILD = Path(__file__).resolve().parents[3] / "p4" / "build"
 PORTS = 32
@@ -115,16 +116,15 @@ class Star:
 
     def __init__(self, switch: StarSwitch, cables: Cables, seed: int) -> None:
         self.network = Network(seed, lanes=switch.lanes)
-        self._hub = self.network.add_switch(
-            "s1", DEFAULT_IP, DEFAULT_MAC, programmed=switch, cost=SwitchCost(service_ns=cables.service_ns)
+        costs = {"s1": SwitchCost(service_ns=cables.service_ns)}
+        self.network.add_topology(
+            star(PORTS), LinkParameters(), programmed={"s1": switch}, switch_costs=costs
         )
-        self._hosts = {
-            port: self.network.add_host(f"h{port}", ip_at(port), mac_at(port)) for port in range(1, PORTS + 1)
-        }
-        for port, host in self._hosts.items():
-            up, down = self.network.connect(host, self._hub, LinkParameters(), other_port=port)
-            self.network.set_link(up, cables.link(cables.mtu_up))
-            self.network.set_link(down, cables.link(cables.mtu_down))
+        self._hub, *hosts = self.network.nodes
+        self._hosts = dict(enumerate(hosts, 1))
+        for port in self._hosts:
+            self.network.set_link(2 * port - 2, cables.link(cables.mtu_up))
+            self.network.set_link(2 * port - 1, cables.link(cables.mtu_down))
 
     def add_job(
         self,

@@ -1,18 +1,20 @@
 """A tree of switches in a simulated network: each runs the P4 program, and the controller of trees programs all."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from controller.job_controller import JobController, PlacedJob
 from host_agent import Admission
-from sim.network.graph import Node
 from sim.network.network import Network
 from sim.network.programming import ProgrammedSwitch
 from sim.network.trees import places, tree_controller
 from sim.network.worker import Plan, Worker
 from tests.dataplane.tna_logic import translate
+from topologies.generated import network
+from topologies.topology import Topology
 
 from .star import BUILD, MAX_EVENTS, Cables, limit_growth
 
@@ -74,6 +76,16 @@ class Fabric:
             self._controller = tree_controller(network, self.switches)
         return self._controller
 
+    def topology(self) -> Topology:
+        """Return the network, with the addresses that the switches have."""
+        below = [(f"h{rank}", leaf) for rank, leaf in enumerate(self.hosts, 1)]
+        made = network("tree", len(self.hosts), list(self.switches), [*below, *self.edges])
+        specs = {
+            name: replace(spec, ip=self.switches[name].ip, mac=self.switches[name].mac)
+            for name, spec in made.switches.items()
+        }
+        return replace(made, switches=specs)
+
     def counters(self, *names: str) -> dict[str, int]:
         """Return what counters have counted of the job, summed over all switches."""
         counted = [switch.tables.counters([1])[1] for switch in self.switches.values()]
@@ -92,21 +104,9 @@ class TreeNetwork:
     def __init__(self, tree: Fabric, cables: Cables, seed: int) -> None:
         self.tree = tree
         self.network = Network(seed, lanes=tree.lanes)
-        self._switches: dict[str, Node] = {
-            name: self.network.add_switch(name, switch.ip, switch.mac, programmed=switch)
-            for name, switch in tree.switches.items()
-        }
-        self._hosts = [
-            self.network.add_host(f"h{rank}", f"10.0.0.{rank + 1}", f"02:00:0a:00:00:{rank + 1:02x}")
-            for rank in range(len(tree.hosts))
-        ]
-        link = cables.link(cables.mtu_up)
-        for host, leaf in zip(self._hosts, tree.hosts, strict=True):
-            self.network.connect(host, self._switches[leaf], link)
-        self._uplinks = {
-            low: self.network.connect(self._switches[low], self._switches[high], link)
-            for low, high in tree.edges
-        }
+        self.network.add_topology(tree.topology(), cables.link(cables.mtu_up), programmed=tree.switches)
+        self._switches, self._hosts = self.network.by_name, self.network.hosts
+        self._uplinks = {low: self.network.link_numbers[f"{low}>{high}"] for low, high in tree.edges}
         self._places = places(self.network, self._hosts)
         self._controller = tree.controller(self.network)
 
@@ -146,5 +146,5 @@ class TreeNetwork:
 
     def sent_up(self) -> dict[str, tuple[int, int]]:
         """Return the packets and bytes that each switch sent to the one above it."""
-        counts = {low: self.network.link_records[up] for low, (up, _) in self._uplinks.items()}
+        counts = {low: self.network.link_records[up] for low, up in self._uplinks.items()}
         return {low: (int(count["packets"]), int(count["bytes"])) for low, count in counts.items()}

@@ -165,7 +165,7 @@ def outcome(tables: Tables, programs: dict[int, str]) -> tuple[str, str]:
     except PointFailedError as error:
         found = [str(error)]
     assert watch.scenario is not None
-    return json.dumps(found), f"{watch.scenario.shape} {watch.scenario.link_parameters}"
+    return json.dumps(found), f"{watch.scenario.topology} {watch.scenario.network.link_parameters}"
 
 
 def parsed(tables: Tables) -> tuple[Point, ...]:
@@ -234,7 +234,7 @@ def test_a_value_in_place_of_the_files_may_leave_others_without_effect_but_must_
 def test_a_later_fault_of_a_link_leaves_the_earlier_ones_others(programs: dict[int, str]) -> None:
     faults = [{"loss": "1%", "jitter": "1us"}, {"links": "h1>s1", "jitter": "5us", "to_bad": "1%"}]
     (point,) = parsed(file({"fault": faults}))
-    links = build(point, programs).link_parameters
-    one, other = links["h1>s1"].faults, links["s1>h1"].faults
+    network = build(point, programs).network
+    one, other = (network.link_parameters[network.link_numbers[name]].faults for name in ("h1>s1", "s1>h1"))
     assert (one.loss, one.jitter_ns, one.bursts is None) == (0.01, 5000, False)
     assert (other.loss, other.jitter_ns, other.bursts is None) == (0.01, 1000, True)

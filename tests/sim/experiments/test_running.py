@@ -19,6 +19,8 @@ from sim.experiments.values import contributions, expected_sum
 from sim.network.engine.records import GAPS
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters
+from topologies.generated import star
+from topologies.topology import LinkEnd, LinkSpec
 
 
 def point(text: str, **settings: Any) -> Point:
@@ -542,9 +544,9 @@ def test_poisson_traffic_has_the_gaps_of_its_distribution() -> None:
     gaps = []
     for kind in GAPS:
         network = Network(1, lanes=64)
-        one = network.add_host("h1", "10.0.0.1", "02:00:0a:00:00:01")
-        other = network.add_host("h2", "10.0.0.2", "02:00:0a:00:00:02")
-        network.connect(one, other, LinkParameters(rate_bps=10**11, latency_ns=0))
+        pair = replace(star(2), switches={}, links=(LinkSpec((LinkEnd("h1"), LinkEnd("h2"))),))
+        network.add_topology(pair, LinkParameters(rate_bps=10**11, latency_ns=0))
+        one, other = network.hosts
         network.add_traffic(one, other, rate_bps=10**9, packet_bytes=1000, gaps=kind, stop_ns=40_000_000)
         network.tap(0, frame_bytes=0)
         network.pending.add(("traffic", 0))
@@ -565,16 +567,13 @@ def test_poisson_traffic_has_the_gaps_of_its_distribution() -> None:
 def test_sources_at_random_do_not_begin_together(kind: str) -> None:
     """The first packet comes a gap after the source's start, drawn as all others are."""
     network = Network(1, lanes=64)
-    other = network.add_host("h0", "10.0.1.0", "02:00:0a:00:01:00")
-    switch = network.add_switch("s1", "10.0.2.0", "02:00:0a:00:02:00")
-    network.connect(other, switch, LinkParameters(rate_bps=10**11, latency_ns=0))
-    for number in range(1, 201):
-        host = network.add_host(f"h{number}", f"10.0.0.{number}", f"02:00:0a:00:00:{number:02x}")
-        link, _ = network.connect(host, switch, LinkParameters(rate_bps=10**11, latency_ns=0))
+    network.add_topology(star(201), LinkParameters(rate_bps=10**11, latency_ns=0))
+    other, *hosts = network.hosts
+    for host in hosts:
         network.add_traffic(
             host, other, rate_bps=10**9, packet_bytes=1000, gaps=kind, start_ns=5000, stop_ns=10**6
         )
-        network.tap(link, frame_bytes=0)
+        network.tap(network.link_numbers[f"{host.name}>s1"], frame_bytes=0)
     network.pending = {("traffic", 0)}
     network.at(10**6, network.pending.clear)
     network.run(limit_ns=10**7)

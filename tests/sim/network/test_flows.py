@@ -10,6 +10,7 @@ from sim.network.network import Network
 from sim.network.parameters import Faults, LinkParameters
 from sim.peers.group import Group
 from sim.peers.table import PEERS
+from topologies import generated
 
 SEGMENT, HEADERS = 1448, 66
 RATE_BPS = 10**10
@@ -17,14 +18,8 @@ RATE_BPS = 10**10
 
 def star(hosts: int, link: LinkParameters, seed: int = 1) -> tuple[Network, list[Node]]:
     network = Network(seed, lanes=64)
-    hub = network.add_switch("s1", "10.255.0.1", "02:00:0a:ff:00:01")
-    nodes = [
-        network.add_host(f"h{number}", f"10.0.0.{number}", f"02:00:0a:00:00:{number:02x}")
-        for number in range(1, hosts + 1)
-    ]
-    for node in nodes:
-        network.connect(node, hub, link)
-    return network, nodes
+    network.add_topology(generated.star(hosts), link)
+    return network, network.hosts
 
 
 def transfer(

@@ -11,6 +11,7 @@ from host_agent.wire import Admission
 from sim.network.network import Network
 from sim.network.parameters import HostCost, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch
+from topologies import generated
 
 BUILD = Path(__file__).resolve().parents[3] / "p4" / "build"
 PS_PER_S = 10**12
@@ -31,13 +32,9 @@ def star(
     """Reduce ones; returns the network when all have the right sums."""
     programmed = ProgrammedSwitch(BUILD / f"netsum_v1model_{lanes}.json", lanes)
     network = Network(seed, lanes=lanes)
-    hub = network.add_switch("s1", programmed.ip, programmed.mac, programmed=programmed, cost=switch_cost)
-    hosts = [
-        network.add_host(f"h{number}", f"10.0.0.{number}", f"02:00:0a:00:00:{number:02x}")
-        for number in range(1, workers + 1)
-    ]
-    for host in hosts:
-        network.connect(host, hub, link)
+    costs = {"s1": switch_cost or SwitchCost()}
+    network.add_topology(generated.star(workers), link, programmed={"s1": programmed}, switch_costs=costs)
+    hub, *hosts = network.nodes
     values = [np.arange(chunks * lanes, dtype=np.int32) * (worker + 1) for worker in range(workers)]
 
     def plan(worker: int):  # type: ignore[no-untyped-def]

@@ -1,0 +1,169 @@
+"""Networks that follow from a few numbers: a star, a dumbbell, leaves and spines, a fat tree, pods.
+
+Hosts are ``h1`` … and have the lowest addresses of their subnet, switches have the highest. Ports are numbered from 1 on in the
+order of the links.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Network
+from typing import Final
+
+from topologies.addresses import host_ip, mac_of, switch_ip
+from topologies.topology import (
+    MAX_PORT,
+    HostSpec,
+    JobSpec,
+    LinkEnd,
+    LinkSpec,
+    SwitchSpec,
+    Topology,
+    TopologyError,
+)
+
+MAX_HOSTS: Final = 1 << 17
+MAX_SWITCHES: Final = (1 << 16) - 1
+MAX_FAT_TREE_PORTS: Final = 80  # More hosts than MAX_HOSTS beyond.
+_SMALL, _LARGE = IPv4Network("10.0.0.0/24"), IPv4Network("10.0.0.0/8")
+
+Pairs = Iterable[tuple[str, str]]
+
+
+def network(name: str, hosts: int, switches: Sequence[str], pairs: Pairs, adds: str = "") -> Topology:
+    """Return a network of hosts ``h1`` … and switches.
+
+    `pairs`: the two nodes of each link; a host comes first. `adds`: the switch that adds; empty: the first.
+    """
+    _check_hosts(hosts)
+    subnet = _SMALL if hosts + len(switches) < _SMALL.num_addresses - 1 else _LARGE
+    ips = {f"h{number}": host_ip(subnet, number) for number in range(1, hosts + 1)}
+    taken: Counter[str] = Counter()
+
+    def end(node: str) -> LinkEnd:
+        taken[node] += 1
+        return LinkEnd(node, None if node in ips else taken[node])
+
+    addresses = {switch: switch_ip(subnet, number) for number, switch in enumerate(switches, 1)}
+    return Topology(
+        name,
+        {host: HostSpec(host, ip, mac_of(ip), subnet.prefixlen) for host, ip in ips.items()},
+        {
+            switch: SwitchSpec(switch, ip, mac_of(ip), number)
+            for number, (switch, ip) in enumerate(addresses.items(), 1)
+        },
+        tuple(LinkSpec((end(one), end(other))) for one, other in pairs),
+        {"all": JobSpec("all", tuple(ips), adds or switches[0])},
+    )
+
+
+def _check_hosts(hosts: int) -> None:
+    if not 1 <= hosts <= MAX_HOSTS:
+        raise TopologyError(f"hosts: expected 1 to {MAX_HOSTS}, found {hosts}")
+
+
+def _check_ports(name: str, ports: int) -> None:
+    if ports > MAX_PORT:
+        raise TopologyError(f"{name}: expected at most {MAX_PORT} links at a switch, found {ports}")
+
+
+def _racks(hosts: int, switches: Sequence[str]) -> Pairs:
+    """Iterate over the links of hosts to switches, to each of which the same number of successive hosts belongs."""
+    return ((f"h{number + 1}", switches[number * len(switches) // hosts]) for number in range(hosts))
+
+
+def star(hosts: int) -> Topology:
+    """Return hosts ``h1`` … on ports 1 … of one switch ``s1``."""
+    _check_ports("hosts", hosts)
+    return network(f"star-{hosts}", hosts, ["s1"], _racks(hosts, ["s1"]))
+
+
+def dumbbell(hosts: int) -> Topology:
+    """Return two switches with a link between them; odd hosts are on the left one, ``s1``, even ones on ``s2``."""
+    _check_ports("hosts", hosts)
+    links = ((f"h{number}", "s1" if number % 2 else "s2") for number in range(1, hosts + 1))
+    return network(f"dumbbell-{hosts}", hosts, ["s1", "s2"], [("s1", "s2"), *links])
+
+
+def leaf_spine(hosts: int, leaves: int, spines: int) -> Topology:
+    """Return leaves with an equal number of hosts, each with a link to each spine; ``spine1`` adds."""
+    if leaves < 1 or spines < 1 or hosts % leaves:
+        raise TopologyError(
+            f"hosts: expected a multiple of the {leaves} leaves, and leaves and spines of 1 or more, found {hosts}"
+        )
+    _check_ports("hosts", hosts // leaves + spines)
+    leaf = [f"leaf{number}" for number in range(1, leaves + 1)]
+    spine = [f"spine{number}" for number in range(1, spines + 1)]
+    pairs = [*_racks(hosts, leaf), *itertools.product(leaf, spine)]
+    return network(f"leaf-spine-{hosts}", hosts, [*leaf, *spine], pairs, "spine1")
+
+
+def fat_tree(ports: int) -> Topology:
+    """Return the fat tree of switches with this many ports, an even number: ports³ / 4 hosts; ``core1`` adds.
+
+    Al-Fares, Loukissas, Vahdat: "A scalable, commodity data center network architecture", SIGCOMM 2008.
+    """
+    if ports < 2 or ports % 2 or ports > MAX_FAT_TREE_PORTS:
+        raise TopologyError(f"ports: expected an even number from 2 to {MAX_FAT_TREE_PORTS}, found {ports}")
+    half = ports // 2
+    return replace(pods_of(ports, half, half, half, half), name=f"fat-tree-{ports}")
+
+
+def pods_of(count: int, leaves: int, spines: int, rack: int, cores: int) -> Topology:
+    """Return three levels of switches; ``core1`` adds.
+
+    `count`: pods of `leaves` leaves with `rack` hosts each, and of `spines` spines that each have a link to each leaf. `cores`:
+    links of a spine upwards. Core switches are in as many groups as a pod has spines; spine k has a link to each of group k.
+    """
+    _check_ports("rack", rack + spines)
+    _check_ports("leaves", leaves + cores)
+    _check_ports("pods", count)
+    if spines * cores + count * (leaves + spines) > MAX_SWITCHES:
+        raise TopologyError(f"pods: expected at most {MAX_SWITCHES:,} switches in all of them")
+    _check_hosts(count * leaves * rack)
+    core = [f"core{number + 1}" for number in range(spines * cores)]
+    switches, pairs = list(core), []
+    for pod in range(count):
+        upper = [f"agg{pod}x{at}" for at in range(spines)]
+        lower = [f"edge{pod}x{at}" for at in range(leaves)]
+        switches += upper + lower
+        pairs += itertools.product(lower, upper)
+        for at, high in enumerate(upper):
+            pairs += [(high, each) for each in core[at * cores : (at + 1) * cores]]
+        first = pod * leaves * rack + 1
+        pairs += [(f"h{first + host}", lower[host // rack]) for host in range(leaves * rack)]
+    return network(f"pods-{count * leaves * rack}", count * leaves * rack, switches, pairs)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of network, as experiments name it.
+
+    `make`: called with how many hosts are needed at least, and the values of `keys`, the settings that the kind has.
+    """
+
+    make: Callable[..., Topology]
+    keys: tuple[str, ...] = ()
+
+
+def _leaf_spine(needed: int, *, hosts: int, leaves: int, spines: int, rack: int) -> Topology:
+    if rack:
+        leaves = -(-needed // rack)
+    return leaf_spine(leaves * rack or hosts or -(-needed // leaves) * leaves, leaves, spines)
+
+
+def _pods(needed: int, *, leaves: int, spines: int, rack: int, pods: int, cores: int) -> Topology:
+    if not rack:
+        raise TopologyError("topology.rack: expected how many hosts are at each leaf of a pod")
+    return pods_of(pods or -(-needed // (leaves * rack)), leaves, spines, rack, cores)
+
+
+KINDS: Final = {
+    "star": Kind(star),
+    "dumbbell": Kind(dumbbell),
+    "leaf-spine": Kind(_leaf_spine, ("hosts", "leaves", "spines", "rack")),
+    "fat-tree": Kind(lambda needed, ports: fat_tree(ports), ("ports",)),
+    "pods": Kind(_pods, ("leaves", "spines", "rack", "pods", "cores")),
+}
+"""The kinds, by name."""
