@@ -4,7 +4,7 @@ A switch's children are workers on its own ports and switches below it. The tree
 all switches that have workers of the job, without switches above the lowest one that joins all paths.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.errors import JobRefusedError
@@ -12,6 +12,8 @@ from controller.jobs import Job, ParentLink, WorkerEndpoint
 from host_agent.wire.admission import Admission
 from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE, TREE_MAX_LEVELS, UDP_PORT
 from host_agent.wire.path import Level, Path
+from topologies.paths import shortest_paths
+from topologies.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,14 @@ class TreeSwitch:
     def endpoint(self, port: int) -> WorkerEndpoint:
         """Return the switch as a child of another switch, which reaches this one by `port`."""
         return WorkerEndpoint(port=port, ip=self.ip, mac=self.mac, udp_port=self.udp_port, is_switch=True)
+
+
+def tree_switches(topology: Topology) -> dict[str, TreeSwitch]:
+    """Return all switches of a network, by name."""
+    return {
+        name: TreeSwitch(name, spec.ip, spec.mac, topology.neighbours(name))
+        for name, spec in topology.switches.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -160,16 +170,14 @@ def _distances(switches: Mapping[str, TreeSwitch], start: str) -> dict[str, int]
 
 
 def _ways(switches: Mapping[str, TreeSwitch], root: str) -> dict[str, str]:
-    """Return the next switch on a shortest path to the root, for each switch that can reach the root."""
-    towards = {root: ""}
-    frontier = [root]
-    while frontier:
-        here = frontier.pop(0)
-        for peer in sorted(switches[here].links):
-            if peer in switches and here in switches[peer].links and peer not in towards:
-                towards[peer] = here
-                frontier.append(peer)
-    return towards
+    """Return the next switch on a shortest path to the root, for each switch that can reach the root, the nearest first."""
+
+    def beside(here: str) -> Iterable[tuple[str, None]]:
+        both = (peer for peer in switches[here].links if peer in switches and here in switches[peer].links)
+        return ((peer, None) for peer in sorted(both))
+
+    found = shortest_paths([root], beside)
+    return {switch: before[0] if before else "" for switch, before in found.items()}
 
 
 def _joined(towards: Mapping[str, str], root: str, leaves: set[str]) -> dict[str, str] | None:

@@ -37,25 +37,28 @@ def network(name: str, hosts: int, switches: Sequence[str], pairs: Pairs, adds: 
     `pairs`: the two nodes of each link; a host comes first. `adds`: the switch that adds; empty: the first.
     """
     _check_hosts(hosts)
-    subnet = _SMALL if hosts + len(switches) < _SMALL.num_addresses - 1 else _LARGE
-    ips = {f"h{number}": host_ip(subnet, number) for number in range(1, hosts + 1)}
+    specs = addressed([f"h{number}" for number in range(1, hosts + 1)], switches)
     taken: Counter[str] = Counter()
 
     def end(node: str) -> LinkEnd:
         taken[node] += 1
-        return LinkEnd(node, None if node in ips else taken[node])
+        return LinkEnd(node, None if node in specs[0] else taken[node])
 
-    addresses = {switch: switch_ip(subnet, number) for number, switch in enumerate(switches, 1)}
-    return Topology(
-        name,
-        {host: HostSpec(host, ip, mac_of(ip), subnet.prefixlen) for host, ip in ips.items()},
-        {
-            switch: SwitchSpec(switch, ip, mac_of(ip), number)
-            for number, (switch, ip) in enumerate(addresses.items(), 1)
-        },
-        tuple(LinkSpec((end(one), end(other))) for one, other in pairs),
-        {"all": JobSpec("all", tuple(ips), adds or switches[0])},
-    )
+    links = tuple(LinkSpec((end(one), end(other))) for one, other in pairs)
+    return Topology(name, *specs, links, {"all": JobSpec("all", tuple(specs[0]), adds or switches[0])})
+
+
+def addressed(
+    hosts: Sequence[str], switches: Sequence[str]
+) -> tuple[dict[str, HostSpec], dict[str, SwitchSpec]]:
+    """Return hosts and switches with these names, with addresses in one subnet that has room for all."""
+    subnet = _SMALL if len(hosts) + len(switches) < _SMALL.num_addresses - 1 else _LARGE
+    ips = {host: host_ip(subnet, number) for number, host in enumerate(hosts, 1)}
+    specs = {}
+    for number, switch in enumerate(switches, 1):
+        ip = switch_ip(subnet, number)
+        specs[switch] = SwitchSpec(switch, ip, mac_of(ip), number)
+    return {host: HostSpec(host, ip, mac_of(ip), subnet.prefixlen) for host, ip in ips.items()}, specs
 
 
 def _check_hosts(hosts: int) -> None:

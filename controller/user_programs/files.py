@@ -86,34 +86,29 @@ def choose(
 def _chosen(
     spec: SwitchSpec, folder: Path, programs: FileOptions, p4infos: FileOptions, entries: FileOptions
 ) -> UserProgram | None:
-    name = spec.name
-    runtime: RuntimeFile | None = None
-    if name in entries.by_switch:
-        runtime = RuntimeFile(entries.by_switch[name])
-    elif spec.runtime_json:
-        runtime = RuntimeFile(_found(spec.runtime_json, folder, f"switches.{name}.runtime_json"))
-    elif entries.default is not None:
-        runtime = RuntimeFile(entries.default)
-    where = "" if runtime is None else str(runtime.path)
+    name, runtime = spec.name, _runtime_file(spec, folder, entries)
     p4info = p4infos.by_switch.get(name)
-    if name in programs.by_switch:
-        program = programs.by_switch[name]
-    elif spec.program:
-        program = _found(spec.program, folder, f"switches.{name}.program")
-        if p4info is None and spec.p4info:
-            p4info = _found(spec.p4info, folder, f"switches.{name}.p4info")
-    elif programs.default is not None:
-        program, p4info = programs.default, p4info or p4infos.default
-    elif runtime is not None and runtime.program:
-        program = _found(runtime.program, runtime.path.parent, f"{where}: bmv2_json")
-        if p4info is None and runtime.p4info:
-            p4info = _found(runtime.p4info, runtime.path.parent, f"{where}: p4info")
-    elif runtime is not None:
-        raise ConfigError(f"{where}: expected bmv2_json, or --program {name}=FILE: which program is it for?")
-    else:
+    files = [
+        _Files(programs.by_switch.get(name)),
+        _Files(spec.program, spec.p4info, folder, f"switches.{name}."),
+        _Files(programs.default, p4infos.default),
+    ]
+    if runtime is not None:
+        files.append(
+            _Files(runtime.program, runtime.p4info, runtime.path.parent, f"{runtime.path}: ", "bmv2_json")
+        )
+    first = next((each for each in files if each.program), None)
+    if first is None and runtime is not None:
+        raise ConfigError(
+            f"{runtime.path}: expected bmv2_json, or --program {name}=FILE: which program is it for?"
+        )
+    if first is None:
         if p4info is not None:
             raise ConfigError(f"{p4infos.option} {name}={p4info}: expected --program {name}=FILE beside it")
         return None
+    program = first.find(first.program, first.key)
+    if p4info is None and first.p4info:
+        p4info = first.find(first.p4info, "p4info")
     _require_bmv2_json(program)
     p4info = p4info or _p4info_beside(name, program)
     try:
@@ -123,6 +118,28 @@ def _chosen(
     if runtime is None:
         return UserProgram(program, p4info, None, ())
     return UserProgram(program, p4info, runtime.path, runtime.updates(names))
+
+
+def _runtime_file(spec: SwitchSpec, folder: Path, entries: FileOptions) -> RuntimeFile | None:
+    path = entries.by_switch.get(spec.name)
+    if path is None and spec.runtime_json:
+        path = _found(spec.runtime_json, folder, f"switches.{spec.name}.runtime_json")
+    path = path or entries.default
+    return None if path is None else RuntimeFile(path)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """A program and its P4Info as the command line names them, or as another file does, which is in `folder`."""
+
+    program: str | Path | None
+    p4info: str | Path | None = None
+    folder: Path | None = None
+    place: str = ""
+    key: str = "program"
+
+    def find(self, named: str | Path | None, key: str) -> Path:
+        return Path(str(named)) if self.folder is None else _found(str(named), self.folder, self.place + key)
 
 
 def _found(written: str, folder: Path, place: str) -> Path:

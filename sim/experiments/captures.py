@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
+from sim.frames import headers
 from sim.network.engine.packets import LINK_HEADER_BYTES
 from sim.network.engine.records import PS_PER_NS
 from sim.network.engine.trace import LEAVES
-from sim.network.frames import headers
 from sim.network.network import Network
 
 _MAGIC_NS: Final = 0xA1B23C4D

@@ -13,10 +13,10 @@ from controller.entries import (
 from controller.errors import JobRefusedError
 from controller.jobs import Job, WorkerEndpoint
 from controller.slots import SlotRange
-from controller.trees import Place, Tree, TreeSwitch, place_tree
+from controller.trees import Place, Tree, place_tree, tree_switches
 from host_agent.wire.admission import Admission
-from sim.explore.engine.frames import WORKER_UDP_PORT, host_ip, host_mac, switch_ip, switch_mac
 from sim.explore.scenario import Scenario, ScenarioError
+from sim.frames import FIRST_UDP_PORT
 from sim.programming import TOKEN_STEP
 
 _FIRST_EPOCH = 1
@@ -37,7 +37,7 @@ class Placement:
         self._scenario = scenario
         self._lanes = lanes
         shape = scenario.shape
-        self.addresses = [address_entry(switch_ip(s), switch_mac(s)) for s in range(shape.switches)]
+        self.addresses = [address_entry(spec.ip, spec.mac) for spec in shape.topology.switches.values()]
         # For each switch, each job in each of its epochs.
         self.parts: list[list[list[Job]]] = [
             [[] for _ in range(scenario.jobs)] for _ in range(shape.switches)
@@ -55,24 +55,16 @@ class Placement:
     def _tree(self, number: int) -> Tree:
         """Return the tree of a job as the controller places it."""
         scenario, shape = self._scenario, self._scenario.shape
-        links: list[dict[str, int]] = [{} for _ in range(shape.switches)]
-        for child, parent in enumerate(shape.parents, 1):
-            links[child][str(parent)] = links[parent][str(child)] = shape.hosts + child
-        switches = {
-            str(s): TreeSwitch(str(s), switch_ip(s), switch_mac(s), links[s]) for s in range(shape.switches)
-        }
-        hosts = range(number * scenario.workers, (number + 1) * scenario.workers)
-        places = [
-            Place(
-                str(shape.leaves[host]), WorkerEndpoint(host, host_ip(host), host_mac(host), WORKER_UDP_PORT)
-            )
-            for host in hosts
-        ]
+        specs = list(shape.topology.hosts.values())
+        places = []
+        for spec in specs[number * scenario.workers : (number + 1) * scenario.workers]:
+            leaf, port = shape.topology.place(spec.name)
+            places.append(Place(leaf, WorkerEndpoint(port, spec.ip, spec.mac, FIRST_UDP_PORT)))
         expected = (
             f"scenario {scenario.name!r}: expected workers below every switch, and two children of the root"
         )
         try:
-            tree = place_tree(switches, places, root="0")
+            tree = place_tree(tree_switches(shape.topology), places, root="0")
         except JobRefusedError as refusal:
             raise ScenarioError(f"{expected} ({refusal})") from None
         if tree.above != {str(child): str(parent) for child, parent in enumerate(shape.parents, 1)}:

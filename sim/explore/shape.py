@@ -1,12 +1,15 @@
-"""The switches of a scenario as a tree, their names, and where a packet that leaves by a port arrives.
+"""The switches of a scenario as a tree and as a network, their names, and where a packet that leaves by a port arrives.
 
 Ports have the numbers that `sim.explore.engine.world` says.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
 from sim.explore.engine.world import DOWN, TO_WORKER, UP
+from topologies.generated import addressed
+from topologies.topology import LinkEnd, LinkSpec, Topology
 
 
 @dataclass(frozen=True)
@@ -15,6 +18,18 @@ class Shape:
 
     leaves: tuple[int, ...]  # The switch of each host.
     parents: tuple[int, ...] = ()  # The parent of each switch but switch 0, the root.
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The network, with the ports of the tree; its switches have their numbers for names."""
+        hosts, switches = addressed(
+            [f"h{host}" for host in range(self.hosts)], [str(switch) for switch in range(self.switches)]
+        )
+        pairs = [(LinkEnd(f"h{host}"), LinkEnd(str(leaf), host)) for host, leaf in enumerate(self.leaves)]
+        for child, parent in enumerate(self.parents, 1):
+            port = self.hosts + child
+            pairs.append((LinkEnd(str(child), port), LinkEnd(str(parent), port)))
+        return Topology("tree", hosts, switches, tuple(map(LinkSpec, pairs)))
 
     @property
     def hosts(self) -> int:

@@ -17,7 +17,6 @@ from host_agent.wire.constants import (
 )
 from host_agent.wire.header import Header
 from sim.explore.engine import step_codes as codes
-from sim.explore.engine.frames import HEADERS_BYTES
 from sim.explore.engine.packing import unpack
 from sim.explore.engine.steps import apply
 from sim.explore.engine.symmetry import image_of, stand_in
@@ -25,6 +24,7 @@ from sim.explore.engine.worker_steps import timers_of
 from sim.explore.engine.world import CHANGED, DEAD, DOWN, LABEL_SHIFT, NOTHING, PACKET_SHIFT, TO_WORKER, UP
 from sim.explore.shape import Shape
 from sim.explore.system import System
+from sim.frames import HEADERS_BYTES
 
 _KINDS = {
     KIND_CONTRIBUTE: "CONTRIBUTE",

@@ -1,8 +1,7 @@
 """Builds the system to explore in one record: embedded switches with the controller's own entries, and worker cores."""
 
 import sys
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +24,11 @@ from host_agent.wire.constants import (
     KIND_STATUS,
     LANE_BYTES,
     OP_SUM,
+    UDP_PORT,
     VERSION,
 )
 from host_agent.wire.header import Header
 from sim.explore.engine import world as w
-from sim.explore.engine.frames import (
-    HEADERS_BYTES,
-    addressed_to_switch,
-    headers,
-)
 from sim.explore.engine.packets import index_size, intern
 from sim.explore.engine.packing import unlisted_fields
 from sim.explore.engine.world import World
@@ -42,11 +37,14 @@ from sim.explore.placement import Placement, Stage
 from sim.explore.scenario import Scenario
 from sim.explore.work import Task, make_task, subset_sums
 from sim.explore.worker_code import WorkerCode, shipped_worker
+from sim.frames import FIRST_UDP_PORT, HEADERS_BYTES, headers
 from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
 from sim.switch.layout import Context
+from topologies.topology import HostSpec
 
 _TIMEOUT_NS = 1 << 60
+_NOWHERE = ("00:00:00:00:00:00", "0.0.0.0")
 
 
 def lanes_of(program: Path) -> int:
@@ -131,16 +129,16 @@ class System:
         place("rx", np.zeros((1, row_bytes), np.uint8)), place("rx_length", np.zeros(1, np.int32))
         lengths = (HEADER_BYTES, HEADER_BYTES + LANE_BYTES * self.lanes)
         templates = np.zeros((scenario.hosts + self.shape.switches, 3, HEADERS_BYTES), np.uint8)
-        for host, leaf in enumerate(self.shape.leaves):
+        specs = list(self.shape.topology.hosts.values())
+        for host, spec in enumerate(specs):
             for at, length in enumerate(lengths):
-                templates[host, at] = np.frombuffer(headers(host, length, leaf), np.uint8)
-            own = bytearray(
-                headers(host, 0)
-            )  # headers of a frame to the host: its addresses are the destination
-            own[0:6], own[30:34], own[36:38] = own[6:12], own[26:30], own[34:36]
-            templates[host, 2] = np.frombuffer(bytes(own), np.uint8)
-        for switch in range(self.shape.switches):
-            templates[scenario.hosts + switch, 2] = np.frombuffer(addressed_to_switch(switch), np.uint8)
+                front = self._headers(spec, self.shape.leaves[host], length)
+                templates[host, at] = np.frombuffer(front, np.uint8)
+        switches = self.shape.topology.switches.values()
+        ports = [FIRST_UDP_PORT] * len(specs) + [UDP_PORT] * len(switches)
+        for actor, (spec, port) in enumerate(zip((*specs, *switches), ports, strict=True)):
+            front = headers(_NOWHERE, (spec.mac, spec.ip), 0, port)
+            templates[actor, 2] = np.frombuffer(front, np.uint8)
         place("headers", templates)
         world.put(
             hosts=scenario.hosts,
@@ -171,6 +169,17 @@ class System:
             begin=self.worker.begin,
             offer=self.worker.offer,
             quorum=scenario.quorum,
+        )
+
+    def _headers(self, source: HostSpec, switch: int, datagram_bytes: int) -> bytes:
+        """Return the headers of a datagram to a switch, with the UDP port of workers as its source."""
+        target = self.shape.topology.switches[str(switch)]
+        return headers(
+            (source.mac, source.ip),
+            (target.mac, target.ip),
+            FIRST_UDP_PORT,
+            length=28 + datagram_bytes,
+            udp_length=8 + datagram_bytes,
         )
 
     @property
@@ -411,11 +420,12 @@ class System:
         ]
         if not scenario.quorum:
             fakes.append(good._replace(flags=FLAG_LANES | FLAG_QUORUM))
-        frames: list[tuple[int, int, Callable[..., bytes], Header]]
-        frames = [(w.UP, 0, headers, header) for header in fakes]
+        own = shape.topology.hosts["h0"]
+        frames: list[tuple[int, int, HostSpec, Header]]
+        frames = [(w.UP, 0, own, header) for header in fakes]
         if job.parent is not None:
             # As if it were the parent's, from a worker's port; and of the parent, what only a worker sends.
-            parent = partial(headers, source=job.parent.ip)
+            parent = replace(own, ip=job.parent.ip)
             above = good._replace(worker_id=job.parent.worker_id)
             frames += [
                 (w.UP, 0, parent, above._replace(kind=kind)) for kind in (KIND_RESULT, KIND_CONTRIBUTE)
@@ -428,13 +438,13 @@ class System:
             frames += [(w.DOWN, job.parent.port, parent, header) for header in down]
         entries = world.arrays["state"][world.get("fixed_bytes") :].view(np.uint32)
         numbers = []
-        for way, port, front, header in frames:
+        for way, port, source, header in frames:
             datagram = header.to_bytes()
             if header.flags & FLAG_LANES:
                 datagram += np.full(self.lanes, 0x01010101, np.uint32).tobytes()
             elif header.kind == KIND_STATUS:
                 datagram += bytes(8)
-            frame = np.frombuffer(front(0, len(datagram), leaf) + datagram, np.uint8).copy()
+            frame = np.frombuffer(self._headers(source, leaf, len(datagram)) + datagram, np.uint8).copy()
             owner, size = world.get("owners"), np.int64(frame.size)
             numbers.append(intern(world.record[0], np.int64(way), owner, port, frame.ctypes.data, size))
         for at, number in enumerate(sorted(numbers)):

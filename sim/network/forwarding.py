@@ -18,8 +18,9 @@ import numpy.typing as npt
 from controller.jobs import Job
 from host_agent.protocol.records import COUNTERS
 from host_agent.wire.constants import HEADER_OFFSET_CHUNK, HEADER_OFFSET_EXPONENT, POOL_VERSIONS
+from sim.frames import HEADERS_BYTES
 from sim.network.engine.events import HEAP_WORDS
-from sim.network.engine.packets import FRAME_AT, HEADERS_BYTES, PAYLOAD_AT, SLOT_PROTOCOL
+from sim.network.engine.packets import FRAME_AT, PAYLOAD_AT, SLOT_PROTOCOL
 from sim.network.engine.periods import (
     CHUNKS,
     COUNTS,

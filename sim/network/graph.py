@@ -11,12 +11,11 @@ import numpy.typing as npt
 from controller.jobs import WorkerEndpoint
 from host_agent.words import plural
 from sim.errors import SimulationError
+from sim.frames import FIRST_UDP_PORT, HEADERS_BYTES
 from sim.network.engine.dice import chance_of
-from sim.network.engine.packets import HEADERS_BYTES
 from sim.network.engine.records import LINK, NEVER, NODE, PS_PER_NS, PS_PER_S, SWITCH
 from sim.network.engine.switches import HOST_NODE, SWITCH_NODE
 from sim.network.engine.ways import link_towards
-from sim.network.frames import FIRST_UDP_PORT
 from sim.network.memory import Memory, Rows
 from sim.network.parameters import HostCost, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch

@@ -10,6 +10,7 @@ from controller.jobs import Job
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
+from sim.frames import FIRST_UDP_PORT, headers
 from sim.network.engine import loop
 from sim.network.engine.events import CONTROL, GENERATE, push
 from sim.network.engine.records import (
@@ -26,7 +27,6 @@ from sim.network.engine.records import (
     WORKER,
 )
 from sim.network.engine.workers import NEEDS_PYTHON, drive
-from sim.network.frames import FIRST_UDP_PORT, headers
 from sim.network.graph import ENDPOINTS_PER_NODE, Graph, NetworkError, Node, UnfinishedError
 from sim.network.memory import Memory, Rows, address_of, together
 from sim.network.outputs import Outputs

@@ -5,7 +5,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sim.network.engine.packets import HEADERS_BYTES, PAYLOAD_AT
+from sim.frames import HEADERS_BYTES
+from sim.network.engine.packets import PAYLOAD_AT
 from sim.network.engine.records import TRACE
 from sim.network.memory import Memory
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from controller.job_controller import JobController
 from controller.program import makes_header_only
-from controller.trees import Place, TreeSwitch
+from controller.trees import Place, tree_switches
 from host_agent.wire.constants import POOL_SLOTS
 from sim.network.graph import Node
 from sim.network.network import Network
@@ -18,13 +18,10 @@ def tree_controller(
 
     `programmed`: the switches that add, by name, with the same number of lanes.
     """
-    switches = {
-        name: TreeSwitch(name, switch.ip, switch.mac, network.topology.neighbours(name))
-        for name, switch in programmed.items()
-    }
+    switches = tree_switches(network.topology)
     like = next(iter(programmed.values()))
     return JobController(
-        switches,
+        {name: switches[name] for name in programmed},
         {name: switch.tables for name, switch in programmed.items()},
         POOL_SLOTS,
         like.lanes,

@@ -25,7 +25,7 @@ from host_agent.transport import exchange as loop
 from host_agent.transport.exchange import LINKS, TIME_UP, Operations
 from host_agent.transport.link import Link
 from host_agent.wire import Admission
-from sim.network.frames import FIRST_UDP_PORT, headers
+from sim.frames import FIRST_UDP_PORT, headers
 from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, ProgrammedSwitch
 from sim.switch.packets import Packets
 from tests.integration.simulated.star import ip_at, mac_at, program_file

@@ -8,12 +8,12 @@ from numba import carray
 from host_agent.protocol.records import FAILURE_DEADLINE, FAILURE_NONE
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, pointer
-from sim.explore.engine.frames import HEADERS_BYTES
 from sim.explore.engine.packing import core_of, host_at, unpack
 from sim.explore.engine.step_codes import QUEUE
 from sim.explore.engine.switch_steps import restore_switch, run_switch
 from sim.explore.engine.worker_steps import fire, receive_now, send_now, timers_of
 from sim.explore.engine.world import ALIVE, AT_DONE, AT_FAILURE, AT_LIFE, NOTHING, TX_ROWS, WRONG_NAME
+from sim.frames import HEADERS_BYTES
 
 
 @compiled

@@ -22,7 +22,7 @@ from host_agent.wire.header import HEADER_WORDS, read_header
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 from netsum_common.memory import compare_bytes, copy_bytes, pointer
 from sim.explore.engine import world as w
-from sim.explore.engine.frames import HEADERS_BYTES
+from sim.frames import HEADERS_BYTES
 
 _INDEX_SIZE: Final = 4 * w.MAX_PACKETS
 _NUMBER_AT: Final = HEADERS_BYTES + HEADER_OFFSET_EXPONENT

@@ -8,7 +8,6 @@ from numba import carray
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, pointer
 from sim.explore.engine import world as w
-from sim.explore.engine.frames import HEADERS_BYTES, IPV4_DESTINATION
 from sim.explore.engine.packets import (
     add_entry,
     datagram_label,
@@ -20,6 +19,7 @@ from sim.explore.engine.packets import (
     write_number,
 )
 from sim.explore.engine.packing import host_at, tables_at
+from sim.frames import HEADERS_BYTES, IPV4_DESTINATION
 from sim.switch.ports.program_call import run_program
 
 

@@ -27,10 +27,10 @@ from host_agent.wire.header import swap
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import compare_bytes, copy_bytes, pointer
 from sim.explore.engine import world as w
-from sim.explore.engine.frames import HEADERS_BYTES, IPV4_DESTINATION
 from sim.explore.engine.packets import intern, packet_at, packet_kind
 from sim.explore.engine.packing import host_at, quorum_chunk_at
 from sim.explore.engine.visited import mixed
+from sim.frames import HEADERS_BYTES, IPV4_DESTINATION
 
 _ETHERNET_SOURCE: Final = 6
 _IPV4_SOURCE: Final = IPV4_DESTINATION - 4

@@ -21,7 +21,6 @@ from host_agent.protocol.records import (
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, pointer
 from sim.explore.engine import world as w
-from sim.explore.engine.frames import HEADERS_BYTES
 from sim.explore.engine.packets import add_entry, datagram_label, entry_of, intern, packet_at, write_number
 from sim.explore.engine.packing import (
     LATER_NS,
@@ -41,6 +40,7 @@ from sim.explore.engine.packing import (
 from sim.explore.engine.step_codes import ANSWERED, QUEUE, TIRED
 from sim.explore.engine.switch_steps import stage_of
 from sim.explore.engine.worker_call import call_worker
+from sim.frames import HEADERS_BYTES
 
 _CORE_BYTES: Final = CORE.itemsize
 _SLOT_RECORD_BYTES: Final = SLOT.itemsize

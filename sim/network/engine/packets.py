@@ -10,13 +10,12 @@ from typing import Final
 import numpy as np
 from numba import carray
 
-from host_agent.wire.header import FRAME_HEADERS_BYTES
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 from netsum_common.memory import copy_bytes, pointer
+from sim.frames import HEADERS_BYTES
 from sim.network.engine.records import FLOW, PACKET, STALL
 
 LINK_HEADER_BYTES: Final = 14
-HEADERS_BYTES: Final = FRAME_HEADERS_BYTES
 PAYLOAD_AT: Final = 64
 FRAME_AT: Final = PAYLOAD_AT - HEADERS_BYTES
 

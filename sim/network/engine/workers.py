@@ -16,11 +16,12 @@ from host_agent.protocol.records import CORE, FAILURE_NONE
 from host_agent.wire.constants import HEADER_BYTES
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, load16, pointer
+from sim.frames import FIRST_UDP_PORT, HEADERS_BYTES
 from sim.network.engine.core import call_take_in, call_transmit
 from sim.network.engine.events import WORKER_TIMER, push
 from sim.network.engine.links import send
 from sim.network.engine.outputs import accepted, check_output
-from sim.network.engine.packets import HEADERS_BYTES, SLOT_PROTOCOL, frame_address, packet_of, release, take
+from sim.network.engine.packets import SLOT_PROTOCOL, frame_address, packet_of, release, take
 from sim.network.engine.records import NEVER, PS_PER_NS, WORKER
 
 CONTINUES, NEEDS_PYTHON, SAMPLED, SUM_MISSING = range(4)
@@ -30,7 +31,6 @@ computed, and `after_frame` called then."""
 
 LAST_NS: Final = NEVER // PS_PER_NS
 
-_FIRST_UDP_PORT: Final = 40000
 _UDP_DESTINATION_AT: Final = 36
 _PERCENT: Final = 100
 
@@ -42,7 +42,7 @@ def worker_of(world: Record, node: Integer, packet: Integer) -> Integer:
     if described.length < HEADERS_BYTES:
         return np.int64(-1)
     raw = np.int64(load16(np.uintp(frame_address(world, packet) + _UDP_DESTINATION_AT)))
-    place = ((raw & 0xFF) << 8 | raw >> 8) - _FIRST_UDP_PORT
+    place = ((raw & 0xFF) << 8 | raw >> 8) - FIRST_UDP_PORT
     if place < 0 or place >= world.endpoints_per_node:
         return np.int64(-1)
     shape = (world.node_count, world.endpoints_per_node)

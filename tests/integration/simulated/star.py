@@ -8,8 +8,8 @@ from typing import Any
 
 from controller.jobs import Job, WorkerEndpoint
 from host_agent import Admission
+from sim.frames import FIRST_UDP_PORT
 from sim.network.engine.scripts import DROP
-from sim.network.frames import FIRST_UDP_PORT
 from sim.network.network import Network
 from sim.network.parameters import Faults, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch

@@ -14,12 +14,12 @@ from host_agent.wire.constants import HEADER_OFFSET_EXPONENT, KIND_PROBE, KIND_S
 from host_agent.wire.header import Header
 from netsum.command_errors import CommandError
 from netsum.programs import CompiledProgram
-from sim.explore.engine.frames import HEADERS_BYTES
 from sim.explore.engine.step_codes import LOSE
 from sim.explore.engine.world import AT_RESTARTS, AT_TABLES, DEAD, DEAD_NUMBER, DOWN, NOTHING, UP
 from sim.explore.scenario import Scenario
 from sim.explore.story import Packet, Step, Walk
 from sim.explore.system import System
+from sim.frames import HEADERS_BYTES
 from tests.cabled_bmv2 import DEVICE_ID, CabledBmv2, missing_for_cabled_bmv2
 from topologies.children import TestbedError
 from topologies.topology import CPU_PORT

@@ -1,13 +1,17 @@
 """The headers of a worker's datagrams: Ethernet, IPv4 and UDP, as a host's system writes them."""
 
 import struct
+from typing import Final
 
 import numpy as np
 
 from host_agent.wire.constants import UDP_PORT
+from host_agent.wire.header import FRAME_HEADERS_BYTES
 from topologies.addresses import ipv4_int, mac_int
 
-FIRST_UDP_PORT = 40000  # The workers of a host receive on this UDP port and those that follow.
+FIRST_UDP_PORT: Final = 40000  # The workers of a host receive on this UDP port and those that follow.
+HEADERS_BYTES: Final = FRAME_HEADERS_BYTES
+IPV4_DESTINATION: Final = 30  # Offset in a frame.
 
 
 def headers(
