@@ -49,6 +49,7 @@ def cabled_network(testbeds: Sequence[SwitchTestbed]) -> Network:
             name=name,
             stations={**switch.stations, testbeds[2 - number].switch_mac: cable},
             ports={**switch.ports, cable: PortSite(peer=f"s{3 - number}")},
+            neighbours={f"s{3 - number}": cable},
         )
         for at, host in enumerate(alone.hosts.values()):
             hosts.append((at, replace(host, name=f"{name}-{host.name}", switch=name)))

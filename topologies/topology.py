@@ -11,7 +11,7 @@ from functools import cached_property
 
 from netsum_common.names import check_name
 from topologies.children import TestbedError
-from topologies.json_fields import FieldError
+from topologies.fields import FieldError
 from topologies.paths import shortest_paths
 
 MAX_PORT = 509

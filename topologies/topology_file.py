@@ -9,10 +9,12 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 
 from topologies.addresses import mac_int, mac_of, switch_ip
-from topologies.json_fields import (
+from topologies.fields import (
     FieldError,
-    JsonObject,
+    Fields,
     integer_field,
+    ipv4_field,
+    mac_field,
     read_field,
     read_json,
     shown,
@@ -67,7 +69,7 @@ def load_topology(name_or_path: str) -> Topology:
         raise TopologyError(error.in_file(path)) from None
 
 
-def _topology(whole: JsonObject, name: str) -> Topology:
+def _topology(whole: Fields, name: str) -> Topology:
     """Read a topology from the object that its file holds."""
     whole.only(
         "description",
@@ -96,7 +98,7 @@ def _topology(whole: JsonObject, name: str) -> Topology:
     )
 
 
-def _host(one: JsonObject) -> HostSpec:
+def _host(one: Fields) -> HostSpec:
     one.only("ip", "mac", "commands", required=("ip",))
     address = one.need("ip", _interface)
     ip = str(address.ip)
@@ -109,7 +111,7 @@ def _host(one: JsonObject) -> HostSpec:
     )
 
 
-def _switches(whole: JsonObject, hosts: Mapping[str, HostSpec]) -> dict[str, SwitchSpec]:
+def _switches(whole: Fields, hosts: Mapping[str, HostSpec]) -> dict[str, SwitchSpec]:
     taken = {host.ip for host in hosts.values()}
     networks = dict.fromkeys(
         IPv4Network((host.ip, host.prefix_length), strict=False) for host in hosts.values()
@@ -152,10 +154,10 @@ def _link(
         if not 2 <= len(found) <= 4:
             raise FieldError(place, f"expected [end, end, latency, bandwidth], found {shown(found)}")
         names = (f"{place}[0]", f"{place}[1]")
-        fields = JsonObject(place, dict(zip(("latency", "bandwidth"), found[2:], strict=False)))
+        fields = Fields(place, dict(zip(("latency", "bandwidth"), found[2:], strict=False)))
         ends = found[:2]
     else:
-        fields = JsonObject(place, found)
+        fields = Fields(place, found)
         fields.only("ends", "latency", "bandwidth", "loss", "queue", required=("ends",))
         ends = fields.need("ends", _pair)
         names = (f"{place}.ends[0]", f"{place}.ends[1]")
@@ -194,7 +196,7 @@ def _end(
 
 
 def _jobs(
-    whole: JsonObject,
+    whole: Fields,
     hosts: Mapping[str, HostSpec],
     switches: Mapping[str, SwitchSpec],
     traffic: Sequence[FlowSpec],
@@ -211,7 +213,7 @@ def _jobs(
     return jobs
 
 
-def _flow(one: JsonObject) -> FlowSpec:
+def _flow(one: Fields) -> FlowSpec:
     one.only("from", "to", "rate", required=("from", "to", "rate"))
     return FlowSpec(
         one.need("from", text_field), one.need("to", text_field), one.need("rate", parse_rate_bps)
@@ -234,12 +236,9 @@ def _interface(found: object) -> IPv4Interface:
 
 
 def _address(found: object) -> str | None:
-    try:
-        address = IPv4Address(text_field(found))
-    except ValueError:
-        raise ValueError('an IPv4 address, as in "10.0.0.254"') from None
-    _station(address)
-    return str(address)
+    ip = ipv4_field(found)
+    _station(IPv4Address(ip))
+    return ip
 
 
 def _station(ip: IPv4Address) -> None:
@@ -249,13 +248,10 @@ def _station(ip: IPv4Address) -> None:
 
 
 def _mac(found: object) -> str:
-    try:
-        number = mac_int(text_field(found))
-    except ValueError:
-        raise ValueError('an Ethernet address, as in "02:00:0a:00:00:01"') from None
-    if number >> 40 & 1:
-        raise ValueError("the Ethernet address of one station, with an even first byte")
-    return str(found).lower()
+    mac = mac_field(found)
+    if mac_int(mac) >> 40 & 1:
+        raise ValueError("the MAC address of one station, with an even first byte")
+    return mac
 
 
 def _mtu(found: object) -> int:

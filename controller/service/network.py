@@ -5,12 +5,13 @@ Failures raise `ConfigError` with the reason.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from controller.errors import ConfigError
 from netsum_common.channel import PLAINTEXT, TlsFiles
+from topologies.topology import HostSpec, LinkEnd, LinkSpec, SwitchSpec, Topology
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class SwitchSite:
     mac: str
     stations: Mapping[str, int]  # The port to every host and other switch, by MAC address.
     ports: Mapping[int, PortSite] = field(default_factory=dict)  # Names and peers of the ports, where known.
+    # The port to each neighbouring switch, by its name; of several cables, the same one at both ends.
+    neighbours: Mapping[str, int] = field(default_factory=dict)
     # Ports of links outside the network's spanning tree; flooded packets do not leave there, as they would circulate.
     spare_ports: frozenset[int] = frozenset()
     tls: TlsFiles = PLAINTEXT  # Certificates for the P4Runtime server.
@@ -86,33 +89,57 @@ class Network:
         return self.switches[switch].stations.get(host.mac)
 
 
+def switch_site(
+    topology: Topology, name: str, p4runtime: str, *, names: Mapping[int, str], tls: TlsFiles = PLAINTEXT
+) -> SwitchSite:
+    """Return a switch of a network.
+
+    `names`: of its ports, by number, where known.
+    """
+    spec = topology.switches[name]
+    return SwitchSite(
+        name,
+        p4runtime,
+        spec.device_id,
+        spec.ip,
+        spec.mac,
+        topology.shortest(name),
+        {port: PortSite(names.get(port, ""), end.node) for port, end in topology.ports(name).items()},
+        topology.neighbours(name),
+        frozenset(topology.spare_ports(name)),
+        tls,
+    )
+
+
 def network_of_testbed(folder: Path) -> Network:
     """Read the ``testbed.json`` of a testbed's run folder."""
     path, described = _described(folder)
     try:
-        peers = _peers(described.get("links", ()))
-        switches = {
-            name: SwitchSite(
-                name=name,
-                p4runtime=one["p4runtime"],
-                device_id=one["device_id"],
-                ip=one["ip"],
-                mac=one["mac"],
+        topology = Topology(
+            folder.name,
+            {name: HostSpec(name, one["ip"], one["mac"]) for name, one in described["hosts"].items()},
+            {
+                name: SwitchSpec(name, one["ip"], one["mac"], one["device_id"])
+                for name, one in described["switches"].items()
+            },
+            tuple(LinkSpec(tuple(map(LinkEnd.of, link["ends"]))) for link in described.get("links", ())),
+        )
+        switches = {}
+        for name, one in described["switches"].items():
+            names = {number: interface for interface, number in one["ports"].items()}
+            site = switch_site(topology, name, one["p4runtime"], names=names)
+            switches[name] = replace(
+                site,
                 stations=one["forward"],
                 spare_ports=frozenset(one["spare_ports"]),
-                ports={
-                    number: PortSite(interface, peers.get(interface, ""))
-                    for interface, number in one["ports"].items()
-                },
+                ports={port: PortSite(each) for port, each in names.items()} | dict(site.ports),
                 namespace_pid=one.get("namespace_pid"),
             )
-            for name, one in described["switches"].items()
-        }
         hosts = {
-            name: HostSite(name, one["ip"], one["mac"], one["switch"])
-            for name, one in described["hosts"].items()
+            name: HostSite(name, spec.ip, spec.mac, described["hosts"][name]["switch"])
+            for name, spec in topology.hosts.items()
         }
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ConfigError(f"{path}: expected the description of a testbed ({error!r})") from None
     return Network(switches, hosts)
 
@@ -132,13 +159,3 @@ def _described(folder: Path) -> tuple[Path, dict[str, Any]]:
     except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
     return path, described
-
-
-def _peers(links: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the peer of each interface."""
-    found = {}
-    for link in links:
-        ends = [str(end).partition("-")[0] for end in link["ends"]]
-        for interface, peer in zip(link["interfaces"], reversed(ends), strict=True):
-            found[interface] = peer
-    return found

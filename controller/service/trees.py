@@ -42,12 +42,7 @@ class JobTrees:
         self._known = possible
         self._possible = possible and len(network.switches) > 1
         self._switches = {
-            name: TreeSwitch(
-                name,
-                site.ip,
-                site.mac,
-                {port.peer: number for number, port in site.ports.items() if port.peer in network.switches},
-            )
+            name: TreeSwitch(name, site.ip, site.mac, site.neighbours)
             for name, site in network.switches.items()
         }
 

@@ -14,7 +14,7 @@ from controller.errors import ConfigError
 from controller.p4info import canonical
 from controller.user_programs.values import bits_of
 from netsum_common.p4rt import p4info_pb2, p4runtime_pb2
-from topologies.json_fields import FieldError, JsonObject, flag_field, integer_field, read_json, text_field
+from topologies.fields import FieldError, Fields, flag_field, integer_field, read_json, text_field
 
 MatchField = p4info_pb2.MatchField
 Update = p4runtime_pb2.Update
@@ -70,7 +70,7 @@ def _names_of(described: Any) -> tuple[str, str]:
     return described.preamble.alias, described.preamble.name
 
 
-def _table_entry(names: _Names, one: JsonObject) -> Any:
+def _table_entry(names: _Names, one: Fields) -> Any:
     one.only(
         *("table", "match", "priority", "default_action", "action_name", "action_params"),
         required=("table", "action_name"),
@@ -100,7 +100,7 @@ def _table_entry(names: _Names, one: JsonObject) -> Any:
     return update
 
 
-def _matches(table: Any, one: JsonObject) -> Iterator[Any]:
+def _matches(table: Any, one: Fields) -> Iterator[Any]:
     """Iterate over the match fields of an entry in the table's order; a field that the entry omits matches any value."""
     held = one.child("match")
     fields = {field.name: field for field in table.match_fields}
@@ -147,7 +147,7 @@ def _match(field: Any, found: object) -> Any | None:
     raise ValueError("a field that is matched exactly, by prefix, mask or range")
 
 
-def _call(names: _Names, table: Any, one: JsonObject, call: Any) -> None:
+def _call(names: _Names, table: Any, one: Fields, call: Any) -> None:
     actions = {
         name: names.actions[reference.id]
         for reference in table.action_refs
@@ -163,7 +163,7 @@ def _call(names: _Names, table: Any, one: JsonObject, call: Any) -> None:
         call.params.add(param_id=param.id, value=canonical(number))
 
 
-def _multicast_group(one: JsonObject) -> Any:
+def _multicast_group(one: Fields) -> Any:
     one.only("multicast_group_id", "replicas", required=("multicast_group_id", "replicas"))
     update = Update(type=Update.INSERT)
     group = update.entity.packet_replication_engine_entry.multicast_group_entry
@@ -172,7 +172,7 @@ def _multicast_group(one: JsonObject) -> Any:
     return update
 
 
-def _clone_session(one: JsonObject) -> Any:
+def _clone_session(one: Fields) -> Any:
     one.only(
         *("clone_session_id", "replicas", "packet_length_bytes"), required=("clone_session_id", "replicas")
     )
@@ -184,7 +184,7 @@ def _clone_session(one: JsonObject) -> Any:
     return update
 
 
-def _replicas(one: JsonObject, message: Any) -> None:
+def _replicas(one: Fields, message: Any) -> None:
     for replica in one.items("replicas"):
         replica.only("egress_port", "instance", required=("egress_port",))
         message.replicas.add(

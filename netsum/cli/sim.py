@@ -259,16 +259,16 @@ def _setting(text: str) -> tuple[str, Any]:
     import tomllib
 
     from sim.errors import SettingError
-    from sim.experiments.experiment import read_toml
+    from topologies.fields import FieldError, parse_toml
 
     key, separator, value = text.partition("=")
     if not separator:
         raise UsageError(f"--set: expected KEY=VALUE, found {text!r}")
     try:
-        return key.strip(), read_toml(f"value = {value}")["value"]
+        return key.strip(), parse_toml(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()  # A text needs no quotes.
-    except SettingError as error:
+    except FieldError as error:
         raise SettingError(f"--set {key}: {error}") from None
 
 

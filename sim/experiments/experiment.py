@@ -9,11 +9,9 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from reprlib import repr as shown
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from host_agent.wire.constants import HEADER_BYTES
-from netsum_common.errors import unknown_keys
 from sim.errors import SettingError
 from sim.experiments.architectures import ARCHITECTURES
 from sim.experiments.effects import Effects
@@ -25,6 +23,7 @@ from sim.experiments.settings import (
 from sim.experiments.summary import MEASURES
 from sim.traces.graph import TraceError
 from sim.traces.reading import read_trace, trace_files
+from topologies.fields import FieldError, Fields, parse_toml, read_text, shown, text_field
 from topologies.shaping import ETHERNET_HEADER_BYTES
 from topologies.topology_file import topology_path
 
@@ -125,52 +124,32 @@ def load_experiment(name_or_path: str, overrides: Mapping[str, Any] | None = Non
             )
         path = FILES / f"{name_or_path}.toml"
     try:
-        text = path.read_text(encoding="utf-8")
+        return parse_experiment(read_text(path), path.stem, overrides)
     except OSError as error:
         raise SettingError(f"cannot read the experiment {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise SettingError(
-            f"{path}: expected UTF-8, found a byte that is not at offset {error.start}"
-        ) from None
-    try:
-        return parse_experiment(text, path.stem, overrides)
-    except SettingError as error:
+    except (FieldError, SettingError) as error:
         raise SettingError(f"{path}: {error}") from None
 
 
 def parse_experiment(text: str, name: str, overrides: Mapping[str, Any] | None = None) -> Experiment:
     """Read an experiment from a file's text; raises `SettingError`."""
     try:
-        found = read_toml(text)
+        return _parse(parse_toml(text), text, name, overrides)
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f"not TOML: {error}") from None
-    return _parse(found, text, name, overrides)
-
-
-def read_toml(text: str) -> dict[str, Any]:
-    """Read TOML.
-
-    Raises tomllib.TOMLDecodeError: it is none. Raises SettingError: it is, with more levels or digits than can be read.
-    """
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        raise
-    except RecursionError:
-        raise SettingError("expected tables and lists of at most a few levels, found too many") from None
-    except ValueError:
-        raise SettingError("expected numbers of at most 64 bits, found a longer one") from None
+    except FieldError as error:
+        raise SettingError(str(error)) from None
 
 
 def _parse(
     whole: dict[str, Any], text: str, name: str, overrides: Mapping[str, Any] | None = None
 ) -> Experiment:
-    known = {*_SINGLE, *_LISTS, *_TEXTS, "sweep"}
-    if sentence := unknown_keys(whole, sorted(known)):
-        raise SettingError(sentence)
-    for key in _TEXTS:
-        if not isinstance(whole.get(key, ""), str):
-            raise SettingError(f"{key}: expected a text, found {shown(whole[key])}")
+    table = Fields("", whole, form="a table")
+    table.only(*sorted((*_SINGLE, *_LISTS, *_TEXTS, "sweep")))
+    name, question, about, x, y, lines = (
+        table.get(key, text_field, default)
+        for key, default in zip(_TEXTS, (name, "", "", "", "goodput_bps", ""), strict=True)
+    )
     sweep = _axes(whole.get("sweep", {}))
     for key, value in (overrides or {}).items():
         sweep[key] = value if isinstance(value, list) else [value]
@@ -179,19 +158,19 @@ def _parse(
     points = tuple(_points(tables, sweep, effects))
     effects.check()
     varies = tuple(key for key, values in sweep.items() if len(values) > 1)
-    for key in (each for name in ("x", "lines") for each in whole.get(name, "").split()):
+    for key in (*x.split(), *lines.split()):
         if key not in sweep:
             raise SettingError(f"x, lines: expected keys of [sweep] ({', '.join(sweep)}), found {key!r}")
-    for measure in whole.get("y", "").replace(",", " ").split():
+    for measure in y.replace(",", " ").split():
         if measure not in MEASURES:
             raise SettingError(f"y: expected one of {', '.join(MEASURES)}, found {measure!r}")
     return Experiment(
-        name=whole.get("name", name),
-        question=whole.get("question", ""),
-        about=whole.get("about", "").strip(),
-        x=whole.get("x", ""),
-        y=whole.get("y", "goodput_bps"),
-        lines=whole.get("lines", ""),
+        name=name,
+        question=question,
+        about=about.strip(),
+        x=x,
+        y=y,
+        lines=lines,
         varies=varies,
         points=points,
         text=text,

@@ -4,16 +4,13 @@ import contextlib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from reprlib import repr as shown
 from typing import Any, Final, TypeVar
 
 from host_agent.wire.constants import MAX_CHILDREN, MAX_JOB_ID, MAX_WORLD_SIZE, POOL_SLOTS
-from netsum_common.errors import unknown_keys
-from sim.errors import SettingError
 from sim.network.engine.records import GAPS
 from sim.peers.table import PEERS
+from topologies.fields import Fields, flag_field, integer_field, text_field
 from topologies.generated import KINDS, MAX_FAT_TREE_PORTS, MAX_HOSTS
-from topologies.json_fields import flag_field, integer_field, text_field
 from topologies.topology import MAX_PORT
 from topologies.units import parse_latency_ns, parse_rate_bps, parse_size_bytes
 
@@ -125,10 +122,7 @@ def size_bytes(found: object) -> int:
 
 def _key(read: Callable[[object], Any], default: Any = MISSING, note: str = "", was: _Old = ("", {})) -> Any:
     """Return a field; `was` is its name in earlier versions, and the values now of those then, as `repr` writes them."""
-    metadata = {"read": read, "note": note, "was": was}
-    if isinstance(default, (list, dict)):
-        return field(default_factory=lambda: default, metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata={"read": read, "note": note, "was": was})
 
 
 @dataclass(frozen=True)
@@ -316,30 +310,27 @@ Table = TypeVar("Table")
 def read_table(kind: type[Table], found: object, place: str) -> Table:
     """Read a TOML table.
 
-    Raises SettingError: an unknown or missing key, or a value that its key does not accept.
+    Raises FieldError: an unknown or missing key, or a value that its key does not accept.
     """
-    if not isinstance(found, Mapping):
-        raise SettingError(f"{place}: expected a table, found {shown(found)}")
-    known = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]  # all of them are dataclasses
+    Fields(place, found, form="a table")
     found = dict(found)
+    known = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]  # all of them are dataclasses
     for name, each in known.items():
         old, values_now = each.metadata["was"]
         if old in found and name not in found and repr(found[old]) in values_now:
             found[name] = values_now[repr(found.pop(old))]
             sentence = f'{place}.{old} is deprecated: write {name} = "{found[name]}"'
             warnings.warn(sentence, FutureWarning, stacklevel=2)
-    if sentence := unknown_keys(found, known):
-        raise SettingError(f"{place}: {sentence}")
-    values = {}
-    for name, each in known.items():
-        if name in found:
-            try:
-                values[name] = each.metadata["read"](found[name])
-            except ValueError as error:
-                raise SettingError(f"{place}.{name}: expected {error}, found {shown(found[name])}") from None
-        elif each.default is MISSING and each.default_factory is MISSING:
-            raise SettingError(f"{place}.{name}: expected, but missing")
-    return kind(**values)
+    table = Fields(place, found, form="a table")
+    table.only(*known)
+    return kind(
+        **{
+            name: table.need(name, each.metadata["read"])
+            if each.default is MISSING
+            else table.get(name, each.metadata["read"], each.default)
+            for name, each in known.items()
+        }
+    )
 
 
 @dataclass(frozen=True)

@@ -189,9 +189,9 @@ def fake_leaf_spine(per_leaf: tuple[int, ...], spines: int = 1) -> Network:
     switches = {}
     for number, (name, on) in enumerate(ports.items(), 1):
         stations = {hosts[port.peer].mac: at for at, port in on.items() if port.peer in hosts}
-        switches[name] = SwitchSite(
-            name, f"fake-{name}:1", number, f"127.0.3.{number}", f"02:00:00:00:03:{number:02x}", stations, on
-        )
+        neighbours = {port.peer: at for at, port in on.items() if port.peer in ports}
+        ip, mac = f"127.0.3.{number}", f"02:00:00:00:03:{number:02x}"
+        switches[name] = SwitchSite(name, f"fake-{name}:1", number, ip, mac, stations, on, neighbours)
     return Network(switches, hosts)
 
 

@@ -83,6 +83,13 @@ def test_a_second_link_between_two_switches_is_spare(tmp_path: Path) -> None:
     assert first.stations["02:00:00:00:00:02"] == 7
 
 
+def test_trees_use_the_same_of_two_crossed_cables_at_both_ends(tmp_path: Path) -> None:
+    crossed = TWO_SWITCHES.replace("ports = [7, 8]", "ports = [7, 20]")
+    crossed += '[[link]]\nswitches = ["s1", "s2"]\nports = [21, 8]\n'
+    first, other = network_of_file(written(tmp_path, crossed)).switches.values()
+    assert (first.neighbours, other.neighbours) == ({"s2": 7}, {"s1": 20})
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -103,10 +110,10 @@ def test_a_second_link_between_two_switches_is_spare(tmp_path: Path) -> None:
         ("[[switch]]", "[[router]]", "unknown key router; expected one of switch, host, link"),
         ('switches = ["s1", "s2"]', 'switches = ["s1"]', r"link.. 1: expected switches = \[\"s1\", \"s2\"\]"),
         ('send_to = "10.0.0.253', 'send_to = "10.0.0.254', "h2 sends to 10.0.0.254, but switch s2 takes .* 10.0.0.253"),
-        ('send_to = "10.0.0.253:28275"', 'send_to = "here"', "host.. h2: expected send_to = \"127.0.0.1:28275\""),
+        ('send_to = "10.0.0.253:28275"', 'send_to = "here"', "host.. h2: send_to: expected .* such as \"127.0.0.1:28275\""),
         ("ca = ", "cert_authority = ", "s1.tls: unknown key cert_authority; expected one of ca, cert, key"),
         ("ca = ", "key = 3, ca = ", r"s1.tls: expected files such as ca = \"ca.pem\""),
-        (":28275", ":99999", "host.. h2: expected send_to = \"127.0.0.1:28275\""),
+        (":28275", ":99999", "host.. h2: send_to: expected .* such as \"127.0.0.1:28275\""),
         ("[[switch]]", "[[switch]", "is not TOML"),
     ],
 )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from controller.errors import JobRefusedError, ServiceError
 from controller.jobs import ParentLink
 from controller.ledger import JobLedger
-from controller.service.network import Network, PortSite
+from controller.service.network import Network
 from controller.service.records import JobRecord
 from controller.service.trees import JobTrees
 from host_agent.job_api import jobs_pb2
@@ -92,7 +92,7 @@ def test_a_job_on_one_leaf_or_a_named_switch_has_one_switch(make_bench: MakeBenc
 def test_workers_of_a_root_know_their_ranks_and_all_others(make_bench: MakeBench) -> None:
     network = fake_leaf_spine((2, 2), spines=0)
     for name, other in (("l1", "l2"), ("l2", "l1")):
-        network.switches[name].ports[101] = PortSite("", other)  # type: ignore[index]
+        network.switches[name].neighbours[other] = 101  # type: ignore[index]
     bench = make_bench(network)
     places = ["127.0.2.1", "127.0.2.3", "127.0.2.2", "127.0.2.4"]
     members = [bench.joining("job", rank, 4, addresses=[place]) for rank, place in enumerate(places)]

@@ -100,10 +100,13 @@ WRONG = [
         'hosts.h1.ip: expected an IPv4 address with the length of its prefix, as in "10.0.0.1/24", found "10.0.1.1"',
     ),
     ({"hosts": {"h1": {"ip": "10.0.1.300/24"}}}, "hosts.h1.ip: expected an IPv4 address"),
-    ({"hosts": {"h1": {"ip": "10.0.1.1/24", "mac": "02:00"}}}, "hosts.h1.mac: expected an Ethernet address"),
+    (
+        {"hosts": {"h1": {"ip": "10.0.1.1/24", "mac": "02:00"}}},
+        "hosts.h1.mac: expected a MAC address such as",
+    ),
     (
         {"hosts": {"h1": {"ip": "10.0.1.1/24", "mac": "01:00:00:00:00:01"}}},
-        "hosts.h1.mac: expected the Ethernet address of one station",
+        "hosts.h1.mac: expected the MAC address of one station",
     ),
     (
         {"hosts": {"h1": {"ip": "10.0.1.1/24", "gateway": "x"}}},

@@ -72,22 +72,22 @@ def test_copies_of_a_job_share_hosts_or_have_their_own() -> None:
         ("[topology]\nrate = 10\n" + JOB, r"topology.rate: expected a rate with a unit"),
         (
             JOB + '[[fault]]\nloss = "120%"',
-            r"fault\[0\].loss: expected a share from 0 to 1, or in percent .* found '120%'",
+            r'fault\[0\].loss: expected a share from 0 to 1, or in percent .* found "120%"',
         ),
         ("[[job]]\nslots = 48", r"job\[0\].slots: expected a power of two"),
         ("[[job]]\nworkers = 4097", r"job\[0\].workers: expected a whole number from 1 to 4,096"),
         ('[[job]]\ncontender = "gloo"', r"job\[0\].contender: expected one of netsum, ring"),
         (JOB + "[[event]]\nat = 5", r"event\[0\].at: expected a time with a unit"),
-        (JOB + '[[event]]\nat = "1ms"', r"event\[0\].action: expected, but missing"),
+        (JOB + '[[event]]\nat = "1ms"', r"event\[0\].action: missing"),
         (JOB + '[sweep]\n"job.workers" = []', "sweep.job.workers: expected a list of values, or a range"),
         (JOB + '[sweep]\n"job.workers" = { from = 4, to = 2, step = 1 }', "expected a range that goes up"),
         (JOB + '[sweep]\n"jobs.workers" = [1]', "sweep.jobs.workers: expected TABLE.KEY"),
         (JOB + '[sweep]\n"job.3.workers" = [1]', "there is no job 3"),
         (JOB + JOB, "expected each job to have a name of its own"),
         ("[[job]", "not TOML"),
-        ("a = " + "[" * 3000 + "]" * 3000, "at most a few levels, found too many"),
-        ('[[job]]\nsize = "' + "9" * 5000 + '"', r"job\[0\].size: expected a size .*found '9+\.\.\.9+'$"),
-        ("[[job]]\nworkers = 1" + "0" * 5000, "numbers of at most 64 bits"),
+        ("a = " + "[" * 3000 + "]" * 3000, "nested less deeply"),
+        ('[[job]]\nsize = "' + "9" * 5000 + '"', r"job\[0\].size: expected a size .*found \"9+…$"),
+        ("[[job]]\nworkers = 1" + "0" * 5000, "numbers of at most 4,300 digits"),
         (
             'x = "job.wrokers"\n' + JOB + '[sweep]\n"job.workers" = [2]',
             "x, lines: expected keys of .*job.wrokers",
@@ -122,7 +122,7 @@ def test_a_run_may_be_long() -> None:
     for written, ns in (("3600s", 3600 * 10**9), ("1.5s", 1_500_000_000), ("20ms", 20_000_000)):
         text = f'[[job]]\n[run]\nlimit = "{written}"\n'
         assert parse_experiment(text, "x").points[0].settings.run.limit == ns
-    with pytest.raises(SettingError, match=r"run\.limit: expected a time with a unit .*found '9999999s'"):
+    with pytest.raises(SettingError, match=r"run\.limit: expected a time with a unit .*found \"9999999s\""):
         parse_experiment('[[job]]\n[run]\nlimit = "9999999s"\n', "x")
 
 

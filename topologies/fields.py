@@ -1,11 +1,14 @@
-"""Reading JSON files that people write: errors name the place in the file."""
+"""Reading JSON and TOML files that people write: errors name the place in the file."""
 
+import contextlib
 import json
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from netsum_common.errors import NetsumError, unknown_keys
+from topologies.addresses import ipv4_int, mac_int
 
 Value = TypeVar("Value")
 
@@ -26,18 +29,20 @@ class FieldError(NetsumError):
         return f"{path}{',' if self.in_text else ':'} {self}"
 
 
-class JsonObject:
-    """A JSON object and its place in the file.
+class Fields:
+    """A JSON object or TOML table and its place in the file.
 
-    `place`: where it is, as in ``links[2]``; empty for the whole file. Raises FieldError if it is not an object, or, from
-    the methods, a member is not of the expected kind.
+    `place`: where it is, as in ``links[2]``; empty for the whole file. `form`: the words for such a thing in messages.
+    `joint`: what stands between its place and the key of a member. Raises FieldError if it is none, or, from the methods, a
+    member is not of the expected kind.
     """
 
-    def __init__(self, place: str, found: object) -> None:
+    def __init__(self, place: str, found: object, *, form: str = "an object, {…}", joint: str = ".") -> None:
         self.place = place
         self.key = place.rpartition(".")[2]
+        self._form, self._joint = form, joint
         if not isinstance(found, dict):
-            raise FieldError(place or "the file", f"expected an object, {{…}}, found {shown(found)}")
+            raise FieldError(place or "the file", f"expected {form}, found {shown(found)}")
         self._found: Mapping[str, Any] = found
 
     def only(self, *known: str, required: Sequence[str] = ()) -> None:
@@ -65,15 +70,15 @@ class JsonObject:
         """The names of its members."""
         return tuple(self._found)
 
-    def child(self, key: str) -> "JsonObject":
+    def child(self, key: str) -> "Fields":
         """Read a member that is an object; one without members if it is not there."""
-        return JsonObject(self._at(key), self._found.get(key, {}))
+        return Fields(self._at(key), self._found.get(key, {}))
 
-    def members(self, key: str) -> Iterator["JsonObject"]:
+    def members(self, key: str) -> Iterator["Fields"]:
         """Read a member that is an object of objects."""
         if key in self._found:
-            for name, one in JsonObject(self._at(key), self._found[key])._found.items():
-                yield JsonObject(f"{self._at(key)}.{name}", one)
+            for name, one in Fields(self._at(key), self._found[key])._found.items():
+                yield Fields(f"{self._at(key)}.{name}", one)
 
     def elements(self, key: str) -> Iterator[tuple[str, object]]:
         """Read a member that is a list, each with its place."""
@@ -83,36 +88,59 @@ class JsonObject:
         for at, one in enumerate(found):
             yield f"{self._at(key)}[{at}]", one
 
-    def items(self, key: str) -> Iterator["JsonObject"]:
+    def items(self, key: str) -> Iterator["Fields"]:
         """Read a member that is a list of objects."""
         for place, one in self.elements(key):
-            yield JsonObject(place, one)
+            yield Fields(place, one)
 
     def _at(self, key: str) -> str:
-        return f"{self.place}.{key}" if self.place else key
+        return f"{self.place}{self._joint}{key}" if self.place else key
 
 
-def read_json(path: Path) -> JsonObject:
+def read_text(path: Path) -> str:
+    """Read a file; raises OSError, or FieldError if it is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise FieldError(
+            "the text", f"expected UTF-8, found byte 0x{byte:02x} at offset {error.start}"
+        ) from None
+
+
+def read_json(path: Path) -> Fields:
     """Read a file that holds one object.
 
     Raises OSError if it cannot be read. Raises FieldError if it is not UTF-8, not JSON, or not an object; the place is in
     the file.
     """
     try:
-        return JsonObject(
-            "", json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=without_duplicates)
-        )
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise FieldError(
-            "the text", f"expected UTF-8, found byte 0x{byte:02x} at offset {error.start}"
-        ) from None
+        with _readable():
+            return Fields("", json.loads(read_text(path), object_pairs_hook=without_duplicates))
     except json.JSONDecodeError as error:
         raise FieldError(f"line {error.lineno}, column {error.colno}", error.msg, True) from None
-    except ValueError:  # From `int`, without a place.
-        raise FieldError("the text", "expected numbers of at most 4,300 digits") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Read TOML.
+
+    Raises tomllib.TOMLDecodeError: it is none. Raises FieldError: it is, with more levels or digits than can be read.
+    """
+    with _readable():
+        return tomllib.loads(text)
+
+
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """Make what Python's readers of JSON and TOML say of texts that are too much for them a FieldError."""
+    try:
+        yield
     except RecursionError:
         raise FieldError("the text", "expected objects and lists that are nested less deeply") from None
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError):
+        raise
+    except ValueError:  # From `int`, without a place.
+        raise FieldError("the text", "expected numbers of at most 4,300 digits") from None
 
 
 def read_field(place: str, found: object, read: Callable[[object], Value]) -> Value:
@@ -144,6 +172,22 @@ def integer_field(found: object, least: int, most: int, expected: str) -> int:
     return found
 
 
+def mac_field(found: object) -> str:
+    """Return a MAC address in lower case; ValueError for any other value."""
+    with contextlib.suppress(ValueError):
+        mac_int(text := text_field(found))
+        return text.lower()
+    raise ValueError('a MAC address such as "02:00:0a:00:00:01"')
+
+
+def ipv4_field(found: object) -> str:
+    """Return an IPv4 address; ValueError for any other value."""
+    with contextlib.suppress(ValueError):
+        ipv4_int(text := text_field(found))
+        return text
+    raise ValueError('an IPv4 address such as "10.0.0.1"')
+
+
 def without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Refuse two members of one name, of which JSON's readers ignore the first."""
     found = dict(pairs)
@@ -156,5 +200,5 @@ def without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def shown(found: object) -> str:
     """Return a value as JSON for a message, cut to 60 characters."""
-    text = json.dumps(found, ensure_ascii=False)
+    text = json.dumps(found, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else f"{text[:57]}…"
