@@ -126,7 +126,7 @@ def pods_of(count: int, leaves: int, spines: int, rack: int, cores: int) -> Topo
         raise TopologyError(f"pods: expected at most {MAX_SWITCHES:,} switches in all of them")
     _check_hosts(count * leaves * rack)
     core = [f"core{number + 1}" for number in range(spines * cores)]
-    switches, pairs = list(core), []
+    switches, pairs = list(core), list[tuple[str, str]]()
     for pod in range(count):
         upper = [f"agg{pod}x{at}" for at in range(spines)]
         lower = [f"edge{pod}x{at}" for at in range(leaves)]

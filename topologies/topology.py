@@ -89,6 +89,11 @@ class LinkSpec:
     def __str__(self) -> str:
         return f"{self.ends[0]} to {self.ends[1]}"
 
+    @classmethod
+    def between(cls, one: str, other: str) -> "LinkSpec":
+        """Return a link between ends as `LinkEnd` writes them."""
+        return cls((LinkEnd.of(one), LinkEnd.of(other)))
+
     @property
     def names(self) -> tuple[str, str]:
         """The names of both directions: ``h1>s1`` and ``s1>h1``."""

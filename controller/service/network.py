@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.errors import ConfigError
 from netsum_common.channel import PLAINTEXT, TlsFiles
-from topologies.topology import HostSpec, LinkEnd, LinkSpec, SwitchSpec, Topology
+from topologies.topology import HostSpec, LinkSpec, SwitchSpec, Topology
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def network_of_testbed(folder: Path) -> Network:
                 name: SwitchSpec(name, one["ip"], one["mac"], one["device_id"])
                 for name, one in described["switches"].items()
             },
-            tuple(LinkSpec(tuple(map(LinkEnd.of, link["ends"]))) for link in described.get("links", ())),
+            tuple(LinkSpec.between(*link["ends"]) for link in described.get("links", ())),
         )
         switches = {}
         for name, one in described["switches"].items():

@@ -183,7 +183,7 @@ class _Panel:
 
 
 def _tables(whole: Fields, kind: str) -> Iterator[Fields]:
-    held = whole.get(kind, _as_it_is, [])
+    held = whole.get(kind, _as_it_is, None) or []
     if not isinstance(held, list) or not all(isinstance(each, dict) for each in held):
         raise FieldError("", f"expected [[{kind}]] tables")
     for number, each in enumerate(held, 1):

@@ -155,10 +155,10 @@ class JobTrees:
         if host and host not in self._aggregators:
             raise JobRefusedError(f"aggregator {host} is gone")
         known = {host: self._aggregators[host]} if host else self._switches
-        places = []
         allowed = record.slots_on.keys() or usable or known.keys() | self._leaves.keys()
         switches = {name: switch for name, switch in known.items() if name in allowed}
         leaves = self.leaves_of(record, allowed) & self._leaves.keys()
+        places, below = [], {}
         for rank in sorted(record.workers):
             worker = record.workers[rank]
             if not host and worker.host not in hosts:
@@ -167,15 +167,26 @@ class JobTrees:
             site = None if host else (leaf and self._network.host_of([leaf.ip])) or hosts[worker.host]
             above = host or (site.switch if site and record.spread else record.switch)
             if leaf and above in switches:
-                # To the switch above, the leaf is on a host, like a worker.
-                port, mac = self._port_and_mac(leaf, known[above], site, worker)
-                switches[leaf.name] = replace(leaf, mac=mac, links={above: HOST_PORT})
-                links = {**switches[above].links, leaf.name: port}
-                switches[above] = replace(switches[above], links=links)
+                below[leaf.name] = (above, *self._port_and_mac(leaf, known[above], site, worker))
                 places.append(_on_port(leaf, worker))
             else:
                 places.append(_on_port(known[above], worker) if host else Place(above, worker.endpoint))
-        return place_tree(switches, places, self._held.load, host or record.switch)
+        return place_tree(self._with_leaves(switches, below), places, self._held.load, host or record.switch)
+
+    def _with_leaves(
+        self, switches: Mapping[str, TreeSwitch], below: Mapping[str, tuple[str, int, str]]
+    ) -> dict[str, TreeSwitch]:
+        """Return switches, and leaves, each below one of them, to which it is on a host, like a worker.
+
+        `below`: of each leaf, the switch above, the port there that leads to the leaf, and the leaf's MAC address.
+        """
+        ports = {name: dict(switch.links) for name, switch in switches.items()}
+        for leaf, (above, port, _) in below.items():
+            ports[above][leaf] = port
+        found = {name: replace(switch, links=ports[name]) for name, switch in switches.items()}
+        for leaf, (above, _, mac) in below.items():
+            found[leaf] = replace(self._leaves[leaf], mac=mac, links={above: HOST_PORT})
+        return found
 
     def _port_and_mac(
         self, leaf: TreeSwitch, above: TreeSwitch, site: HostSite | None, worker: WorkerRecord

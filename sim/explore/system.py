@@ -41,7 +41,7 @@ from sim.frames import FIRST_UDP_PORT, HEADERS_BYTES, headers
 from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
 from sim.switch.layout import Context
-from topologies.topology import HostSpec
+from topologies.topology import HostSpec, SwitchSpec
 
 _TIMEOUT_NS = 1 << 60
 _NOWHERE = ("00:00:00:00:00:00", "0.0.0.0")
@@ -130,13 +130,13 @@ class System:
         lengths = (HEADER_BYTES, HEADER_BYTES + LANE_BYTES * self.lanes)
         templates = np.zeros((scenario.hosts + self.shape.switches, 3, HEADERS_BYTES), np.uint8)
         specs = list(self.shape.topology.hosts.values())
-        for host, spec in enumerate(specs):
+        for host, source in enumerate(specs):
             for at, length in enumerate(lengths):
-                front = self._headers(spec, self.shape.leaves[host], length)
+                front = self._headers(source, self.shape.leaves[host], length)
                 templates[host, at] = np.frombuffer(front, np.uint8)
-        switches = self.shape.topology.switches.values()
-        ports = [FIRST_UDP_PORT] * len(specs) + [UDP_PORT] * len(switches)
-        for actor, (spec, port) in enumerate(zip((*specs, *switches), ports, strict=True)):
+        actors: list[HostSpec | SwitchSpec] = [*specs, *self.shape.topology.switches.values()]
+        for actor, spec in enumerate(actors):
+            port = FIRST_UDP_PORT if isinstance(spec, HostSpec) else UDP_PORT
             front = headers(_NOWHERE, (spec.mac, spec.ip), 0, port)
             templates[actor, 2] = np.frombuffer(front, np.uint8)
         place("headers", templates)
