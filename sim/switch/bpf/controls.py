@@ -95,7 +95,7 @@ class _BpfControl(ControlWriter):
         b.position_at_end(locked)
         b.store(lock, self._lock)
         # The program owns a packet of which it keeps a part: none of it goes on to the kernel's stack.
-        fn.set_internal(FLAGS, b.and_(fn.internal(FLAGS), ll.Constant(I32, ~PASS_DROPPED)))
+        fn.set_internal(FLAGS, b.and_(fn.internal(FLAGS), ~PASS_DROPPED))
         fn.helper("spin_lock", lock)
 
     def find(self, table: ir.Table) -> tuple[Any, Any]:
@@ -112,28 +112,26 @@ class _BpfControl(ControlWriter):
         # Two copies of the default, and which one counts, so that it changes at once; beside it, whether there are entries.
         default = fn.pointer(f"default {table.name}")
         word = fn.load(Space.TABLE, default, I64, 8)
-        which = b.and_(fn.opaque(word), ll.Constant(I64, 1))
+        which = b.and_(fn.opaque(word), 1)
         size = ll.Constant(I64, 8 * shape.entry_words)
-        missed = fn.at(default, b.add(b.mul(which, size), ll.Constant(I64, 8)))
+        missed = fn.at(default, b.add(b.mul(which, size), 8))
         if not table.key:
             return ll.Constant(I64, 0), missed
-        number, record = fn.variable(I64), fn.variable(PTR)
-        b.store(ll.Constant(I64, 0), number)
-        b.store(missed, record)
-        entries = b.and_(word, ll.Constant(I64, HAS_ENTRIES))
-        with b.if_then(b.icmp_unsigned("!=", entries, ll.Constant(I64, 0))):
+        number, record = fn.variable(I64, 0), fn.variable(PTR, missed)
+        entries = b.and_(word, HAS_ENTRIES)
+        with b.if_then(b.icmp_unsigned("!=", entries, 0)):
             words = key_words(Expressions(fn), table, shape)
-            one = b.icmp_unsigned("!=", b.and_(word, ll.Constant(I64, HAS_ONE)), ll.Constant(I64, 0))
+            one = b.icmp_unsigned("!=", b.and_(word, HAS_ONE), 0)
             with b.if_else(one, likely=False) as (single, several):
                 with single:
-                    second = b.and_(b.lshr(fn.opaque(word), ll.Constant(I64, 3)), ll.Constant(I64, 1))
-                    offset = b.mul(second, ll.Constant(I64, 8 * one_entry_words(shape)))
-                    place = fn.at(default, b.add(offset, ll.Constant(I64, 8 + 16 * shape.entry_words)))
+                    second = b.and_(b.lshr(fn.opaque(word), 3), 1)
+                    offset = b.mul(second, 8 * one_entry_words(shape))
+                    place = fn.at(default, b.add(offset, 8 + 16 * shape.entry_words))
                     differs = ll.Constant(I64, 0)
                     for n, value in enumerate(words):
                         held = fn.load(Space.TABLE, fn.at(place, 8 * n), I64, 8)
                         differs = b.or_(differs, b.xor(held, value))
-                    with b.if_then(b.icmp_unsigned("==", differs, ll.Constant(I64, 0))):
+                    with b.if_then(b.icmp_unsigned("==", differs, 0)):
                         place = fn.at(place, 8 * shape.key_words)
                         b.store(fn.load(Space.TABLE, place, I64, 8), number)
                         b.store(fn.at(place, 8), record)
@@ -159,6 +157,6 @@ class _BpfControl(ControlWriter):
         wide = ll.IntType(64 * len(words))
         value = ll.Constant(wide, 0)
         for n, word in enumerate(words):
-            value = b.or_(value, b.shl(resize(b, word, wide.width), ll.Constant(wide, 64 * n)))
-        left = b.shl(value, ll.Constant(wide, wide.width - width)) if wide.width > width else value
+            value = b.or_(value, b.shl(resize(b, word, wide.width), 64 * n))
+        left = b.shl(value, wide.width - width) if wide.width > width else value
         fn.store(Space.STATISTICS, fn.bswap(left), fn.at(key, 4), 4)

@@ -83,11 +83,9 @@ class BpfUnit(Unit):
     def fn(
         self, name: str, arguments: Sequence[tuple[str, Any]], result: Any, *, exported: bool = False
     ) -> "BpfFn":
-        """As `Unit.fn`."""
         return BpfFn(self, name, arguments, result, exported=exported)
 
     def declare(self, name: str, arguments: Sequence[Any], result: Any, *, exported: bool = False) -> Any:
-        """As `Unit.declare`."""
         function = super().declare(name, arguments, result, exported=exported)
         if not exported:
             function.attributes.add("alwaysinline")
@@ -151,18 +149,18 @@ class BpfFn(Fn):
         self.b.call(ll.InlineAsm(ll.FunctionType(VOID, []), "", "~{memory}", side_effect=True), [])
 
     def load_whole(self, header: Any, shape: HeaderShape, at: Any) -> bool:
-        """As `Fn.load_whole`; `ctx` is the kernel's."""
+        # `ctx` is the kernel's.
         if is_whole(shape):
             place, size = self._whole(header, shape)
             self.load_bytes(self.ctx, self.b.zext(at, I64), place, size)
         return is_whole(shape)
 
     def enter_state(self, name: str, cursor: Any) -> None:
-        """As `Fn.enter_state`: what follows a large header is loaded when it is needed."""
+        # What follows a large header is loaded when it is needed.
         if name in self.unit.late:
             b, unit = self.b, self.unit
-            end = b.add(cursor, ll.Constant(I32, unit.late[name]))
-            with b.if_then(b.icmp_unsigned(">", end, ll.Constant(I32, unit.loaded)), likely=False):
+            end = b.add(cursor, unit.late[name])
+            with b.if_then(b.icmp_unsigned(">", end, unit.loaded), likely=False):
                 self.load_first(self.ctx, b.zext(self.args["length"], I64), unit.needed)
 
     def load_first(self, xdp: Any, length: Any, most: int) -> tuple[Any, Any, Any]:
@@ -170,7 +168,7 @@ class BpfFn(Fn):
         b = self.b
         limit = ll.Constant(I64, most)
         first = b.select(b.icmp_unsigned("<", length, limit), length, limit)
-        size = b.add(self.within(b.sub(first, ll.Constant(I64, 1)), most), ll.Constant(I64, 1))
+        size = b.add(self.within(b.sub(first, 1), most), 1)
         frame = self.at(self.st, self.unit.frame_at)
         return frame, size, self.helper("xdp_load_bytes", xdp, ll.Constant(I64, 0), frame, size)
 
@@ -208,7 +206,7 @@ class BpfFn(Fn):
         place = self.opaque(self.at(first, self.within(b.zext(at, I64), _PACKET_BYTES)))
         with b.if_then(b.icmp_unsigned(">", self.at(place, size), end), likely=False):
             self.bump("dropped_no_room")
-            b.ret(ll.Constant(I32, failed))
+            b.ret(failed)
         return place
 
     def _whole(self, header: Any, shape: HeaderShape) -> tuple[Any, int]:
@@ -216,11 +214,10 @@ class BpfFn(Fn):
         return self.at(header, first), shape.type.max_bytes
 
     def home(self) -> Any:
-        """As `Fn.home`."""
         return self.st
 
     def mark(self, place: str) -> None:
-        """As `Fn.mark`: a number is stored where nothing is, and the verifier's log shows it."""
+        # A number is stored where nothing is, and the verifier's log shows it.
         marks = self.unit.marks
         if marks is not None and place:
             unused = self.at(self.st, self.unit.frame_at - 4)
@@ -229,24 +226,23 @@ class BpfFn(Fn):
             marks.append(place)
 
     def within(self, index: Any, count: int) -> Any:
-        """As `Fn.within`."""
-        return self.b.and_(self.opaque(index), ll.Constant(I64, cells(count) - 1))
+        return self.b.and_(self.opaque(index), cells(count) - 1)
 
     @contextmanager
     def loop(self, count: Any, *, vectorized: bool = False) -> Iterator[Any]:
-        """As `Fn.loop`; LLVM must not make addresses of the index that the verifier cannot follow."""
+        # LLVM must not make addresses of the index that the verifier cannot follow.
         del vectorized
         with super().loop(count, vectorized=True) as index:
             yield self.opaque(index)
 
     def buffer(self, size: int) -> Any:
-        """As `Fn.buffer`: in the state map, since a BPF program's stack is short and takes aligned accesses alone."""
+        # In the state map, since a BPF program's stack is short and takes aligned accesses alone.
         if size > KEY_BYTES:
             raise UnsupportedProgramError([f"a hash of {size} bytes (most: {KEY_BYTES})"], engine="XDP")
         return self.at(self.st, self.unit.key_at)
 
     def saturate(self, op: str, left: Any, right: Any, *, unsigned: bool) -> Any:
-        """As `Fn.saturate`: in 64 bits, with two comparisons, where the width allows it; LLVM would take more."""
+        # In 64 bits, with two comparisons, where the width allows it; LLVM would take more.
         width = left.type.width
         if width > 32:
             return super().saturate(op, left, right, unsigned=unsigned)
@@ -261,16 +257,15 @@ class BpfFn(Fn):
         return b.trunc(value, left.type)
 
     def load_slot(self, header: Any, slot: FieldSlot) -> Any:
-        """As `Fn.load_slot`; a field as it is in packets has its bytes reversed."""
+        # A field as it is in packets has its bytes reversed.
         value = super().load_slot(header, slot)
         return self.bswap(value) if isinstance(slot, WireSlot) else value
 
     def store_slot(self, header: Any, slot: FieldSlot, value: Any) -> None:
-        """As `Fn.store_slot`."""
         super().store_slot(header, slot, self.bswap(value) if isinstance(slot, WireSlot) else value)
 
     def pointer(self, index: int | str) -> Any:
-        """As `Fn.pointer`; of counters, this processor's part."""
+        # Of counters, this processor's part.
         memory = self.unit.memory
         if isinstance(index, int):
             index = self.unit.parts[index]
@@ -281,23 +276,20 @@ class BpfFn(Fn):
         if first < memory.counts_at:
             return place
         processor = self.within(self.b.zext(self.internal(PROCESSOR), I64), memory.processors)
-        return self.at(place, self.b.mul(processor, ll.Constant(I64, memory.counts_bytes)))
+        return self.at(place, self.b.mul(processor, memory.counts_bytes))
 
     def word(self, index: int | str) -> Any:
-        """As `Fn.word`."""
         if index == "now_us":
-            return self.b.udiv(self.helper("ktime_get_ns"), ll.Constant(I64, 1000))
+            return self.b.udiv(self.helper("ktime_get_ns"), 1000)
         raise UnsupportedProgramError([f"{index!r}"], engine="XDP")
 
     def set_word(self, index: int | str, value: Any) -> None:
-        """As `Fn.set_word`."""
         raise UnsupportedProgramError([f"{index!r}"], engine="XDP")
 
     def bump(self, index: int | str) -> None:
-        """As `Fn.bump`."""
         assert isinstance(index, str)
         place = self.at(self.pointer("words"), 8 * STATISTICS.index(index))
-        self.add(Space.STATISTICS, place, ll.Constant(I64, 1))
+        self.add(Space.STATISTICS, place, 1)
 
     def cell(self, name: str, state: Any = None) -> Any:
         """Load a bookkeeping value from memory, so that the verifier forgets its origin."""
@@ -310,11 +302,9 @@ class BpfFn(Fn):
         return size
 
     def copy(self, target: Any, source: Any, size: Any) -> None:
-        """As `Fn.copy`."""
         self._each(self._words(size, "a copy"), target, source)
 
     def clear(self, target: Any, size: int | Any) -> None:
-        """As `Fn.clear`."""
         self._each(self._words(size, "a space"), target, None)
 
     def _each(self, size: int, target: Any, source: Any) -> None:
@@ -330,8 +320,8 @@ class BpfFn(Fn):
 
         at = 0
         if size > (_INLINE_CLEAR if source is None else _INLINE_COPY):
-            with self.loop(ll.Constant(I64, size // 64)) as index:
-                start = self.b.mul(index, ll.Constant(I64, 64))
+            with self.loop(size // 64) as index:
+                start = self.b.mul(index, 64)
                 places = self.at(target, start), None if source is None else self.at(source, start)
                 for n in range(8):
                     act(*places, 8 * n, I64)
@@ -344,4 +334,4 @@ class BpfFn(Fn):
     def returns(self, condition: Any, value: int) -> None:
         """Return `value` where `condition` holds."""
         with self.b.if_then(condition):
-            self.b.ret(ll.Constant(I32, value))
+            self.b.ret(value)

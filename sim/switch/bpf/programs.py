@@ -38,6 +38,7 @@ from sim.switch.codegen.deparser import header_room
 from sim.switch.codegen.emit import I32, I64, PTR, VOID, Space, i, resize
 from sim.switch.codegen.hashing import write_hash_functions, write_update
 from sim.switch.codegen.parser import write_parser
+from sim.switch.codegen.pipeline import egress_spec, set_egress_metadata
 from sim.switch.codegen.queued import clear_all_but
 from sim.switch.codegen.wire import extract_header, write_header
 from sim.switch.errors import UnsupportedProgramError
@@ -239,28 +240,20 @@ def _write_leave(unit: BpfUnit) -> None:
         field = program.well_known(name)
         if field is not None and (field.header, field.field) in reads:
             fn.write_field(field, fn.word("now_us"))
-    for name in ("deq_timedelta", "enq_qdepth", "deq_qdepth"):
-        fn.set_well_known(f"queueing_metadata.{name}", 0)
-    fn.set_well_known("standard_metadata.egress_port", port)
-    # One past the drop port, as BMv2 does: anything but the drop port.
-    fn.set_well_known("standard_metadata.egress_spec", DROP_PORT + 1)
-    fn.set_well_known("standard_metadata.packet_length", fn.internal("length_register"))
+    set_egress_metadata(fn, port)
     fn.call("egress", ll.Constant(PTR, None), fn.st)
-    fn.returns(b.icmp_unsigned("==", fn.internal("exit"), ll.Constant(I32, DROP)), 0)
-    target = program.well_known("standard_metadata.egress_spec")
-    assert target is not None
-    spec = resize(b, fn.read_field(target), 32)
-    with b.if_then(b.icmp_unsigned("==", spec, ll.Constant(I32, DROP_PORT))):
+    fn.returns(b.icmp_unsigned("==", fn.internal("exit"), DROP), 0)
+    with b.if_then(b.icmp_unsigned("==", egress_spec(fn), DROP_PORT)):
         fn.bump("dropped_egress")
-        b.ret(ll.Constant(I32, 0))
+        b.ret(0)
     primitives = Primitives(fn)
     write_update(fn, primitives)
     for primitive in program.deparser_ops:
         primitives.primitive(primitive)
-    fn.call("measure", fn.st, ll.Constant(I32, 0))
+    fn.call("measure", fn.st, 0)
     _reframe(fn, 0)
     _count_port(fn, fn.internal(PORT), fn.b.zext(fn.cell("packet_length"), I64), 2)
-    b.ret(ll.Constant(I32, 1))
+    b.ret(1)
 
 
 def _reframe(fn: BpfFn, failed: int, carried: Carried | None = None) -> None:
@@ -271,22 +264,21 @@ def _reframe(fn: BpfFn, failed: int, carried: Carried | None = None) -> None:
     name, primitives = _last_whole(unit), Primitives(fn)
     whole = None if name is None else primitives.header(ir.HeaderRef(name))
     if whole is not None:
-        removed = b.select(primitives.is_valid(whole), ll.Constant(I32, 0), fn.internal(KEPT))
+        removed = b.select(primitives.is_valid(whole), 0, fn.internal(KEPT))
         old = b.add(old, removed)
     grown = b.sub(b.zext(new, I64), b.zext(old, I64))
-    error = fn.variable(I64)
-    b.store(ll.Constant(I64, 0), error)
-    with b.if_then(b.icmp_unsigned("!=", grown, ll.Constant(I64, 0))):
+    error = fn.variable(I64, 0)
+    with b.if_then(b.icmp_unsigned("!=", grown, 0)):
         # With nothing behind the headers either end will do; many drivers leave no room at the end.
         b.store(ll.Constant(I64, -1), error)
         with b.if_then(b.icmp_unsigned("==", length, old)):
             b.store(fn.helper("xdp_adjust_tail", xdp, grown), error)
-        with b.if_then(b.icmp_unsigned("!=", b.load(error, typ=I64), ll.Constant(I64, 0))):
+        with b.if_then(b.icmp_unsigned("!=", b.load(error, typ=I64), 0)):
             b.store(fn.helper("xdp_adjust_head", xdp, b.neg(grown)), error)
     fn.set_internal("packet_length", b.add(length, b.sub(new, old)))
-    with b.if_then(b.icmp_unsigned("!=", b.load(error, typ=I64), ll.Constant(I64, 0))):
+    with b.if_then(b.icmp_unsigned("!=", b.load(error, typ=I64), 0)):
         fn.bump("dropped_no_room")
-        b.ret(ll.Constant(I32, failed))
+        b.ret(failed)
     at = 0
     if carried is not None:
         front = fn.reach(ll.Constant(I32, 0), carried.bytes, failed)
@@ -298,21 +290,21 @@ def _reframe(fn: BpfFn, failed: int, carried: Carried | None = None) -> None:
         header = primitives.header(ir.HeaderRef(each))
         there = primitives.is_valid(header)
         if each == name:
-            there = b.and_(there, b.icmp_unsigned("==", fn.internal(KEPT), ll.Constant(I32, 0)))
+            there = b.and_(there, b.icmp_unsigned("==", fn.internal(KEPT), 0))
         with b.if_then(there):
             cursor, size = fn.cell(CURSOR), header.shape.type.max_bytes
             if each == name:
                 fn.store_whole(header.pointer, header.shape, cursor)
             else:
                 write_header(fn, header.pointer, header.shape, fn.reach(cursor, size, failed))
-            fn.set_internal(CURSOR, b.add(cursor, ll.Constant(I32, size)))
+            fn.set_internal(CURSOR, b.add(cursor, size))
 
 
 def _count_port(fn: BpfFn, port: Any, size: Any, first: int) -> None:
     """Count a packet."""
     row = fn.within(fn.b.zext(port, I64), PORTS)
-    counts = fn.at(fn.pointer("ports"), fn.b.mul(row, ll.Constant(I64, 8 * len(PORT_WORDS))))
-    for word, amount in ((first, ll.Constant(I64, 1)), (first + 1, size)):
+    counts = fn.at(fn.pointer("ports"), fn.b.mul(row, 8 * len(PORT_WORDS)))
+    for word, amount in ((first, 1), (first + 1, size)):
         fn.add(Space.STATISTICS, fn.at(counts, 8 * word), amount)
 
 
@@ -331,7 +323,7 @@ class _Entry:
         """Find the state, load the packet's first bytes, and clear the state."""
         fn, b, unit = self.fn, self.b, self.unit
         # The verifier must know the key: four zero bytes on the stack.
-        key = fn.variable(I32, ll.Constant(I32, 0))
+        key = fn.variable(I32, 0)
         fn.st = fn.helper("map_lookup_elem", unit.map("state"), key)
         fn.returns(b.icmp_unsigned("==", fn.st, ll.Constant(PTR, None)), ABORTED)
         fn.set_internal(PROCESSOR, b.trunc(fn.helper("get_smp_processor_id"), I32))
@@ -357,7 +349,7 @@ class _Entry:
                 fn.copy(fn.at(fn.st, unit.frame_at), first, needed)
             with short:
                 *_, error = fn.load_first(self.xdp, length, needed)
-                fn.returns(b.icmp_unsigned("!=", error, ll.Constant(I64, 0)), ABORTED)
+                fn.returns(b.icmp_unsigned("!=", error, 0), ABORTED)
 
     def loaded(self) -> None:
         """Emit the work on each packet before the state is cleared."""
@@ -371,18 +363,18 @@ class _Entry:
     def capture(self, port: Any, way: int) -> None:
         """Copy the packet into the ring of captured ones, behind its time, port, way and length, if that is wanted."""
         fn, b = self.fn, self.b
-        captured = b.and_(fn.internal(FLAGS), ll.Constant(I32, CAPTURED))
-        with b.if_then(b.icmp_unsigned("!=", captured, ll.Constant(I32, 0)), likely=False):
+        captured = b.and_(fn.internal(FLAGS), CAPTURED)
+        with b.if_then(b.icmp_unsigned("!=", captured, 0), likely=False):
             length = b.zext(fn.cell("packet_length"), I64)
             _, size, _ = fn.load_first(self.xdp, length, self.unit.frame_bytes)
             record = fn.at(fn.st, self.unit.frame_at - CAPTURE.size)
-            place = b.or_(b.zext(port, I64), ll.Constant(I64, way << 16))
-            word = b.or_(place, b.shl(length, ll.Constant(I64, 32)))
+            place = b.or_(b.zext(port, I64), way << 16)
+            word = b.or_(place, b.shl(length, 32))
             fn.store(Space.STATISTICS, fn.helper("ktime_get_ns"), record, 8)
             fn.store(Space.STATISTICS, word, fn.at(record, 8), 8)
-            whole = b.add(size, ll.Constant(I64, CAPTURE.size))
-            full = fn.helper("ringbuf_output", self.unit.map("captured"), record, whole, ll.Constant(I64, 1))
-            with b.if_then(b.icmp_unsigned("!=", full, ll.Constant(I64, 0))):
+            whole = b.add(size, CAPTURE.size)
+            full = fn.helper("ringbuf_output", self.unit.map("captured"), record, whole, 1)
+            with b.if_then(b.icmp_unsigned("!=", full, 0)):
                 fn.bump("not_captured")
 
     def send(self) -> None:
@@ -391,11 +383,11 @@ class _Entry:
         port = fn.cell(PORT)
         self.observe(port, XDP_TX)
         self.capture(port, 1)
-        with b.if_then(b.icmp_unsigned("==", port, ll.Constant(I32, self.cpu_port))):
+        with b.if_then(b.icmp_unsigned("==", port, self.cpu_port)):
             length = b.zext(fn.cell("packet_length"), I64)
             frame, size, _ = fn.load_first(self.xdp, length, self.unit.frame_bytes)
-            fn.helper("ringbuf_output", self.unit.map("to_cpu"), frame, size, ll.Constant(I64, 0))
-            b.ret(ll.Constant(I32, XDP_DROP))
+            fn.helper("ringbuf_output", self.unit.map("to_cpu"), frame, size, 0)
+            b.ret(XDP_DROP)
         self.sent(port)
 
     def sent(self, port: Any) -> None:
@@ -405,10 +397,10 @@ class _Entry:
     def observe(self, verdict: Any, action: int) -> None:
         """In a test run, note what would happen, and return."""
         fn, b = self.fn, self.b
-        observed = b.and_(fn.internal(FLAGS), ll.Constant(I32, OBSERVED))
-        with b.if_then(b.icmp_unsigned("!=", observed, ll.Constant(I32, 0))):
+        observed = b.and_(fn.internal(FLAGS), OBSERVED)
+        with b.if_then(b.icmp_unsigned("!=", observed, 0)):
             fn.store(Space.STATISTICS, b.zext(verdict, I64), fn.pointer("verdict"), 8)
-            b.ret(ll.Constant(I32, action))
+            b.ret(action)
 
 
 class _Arrive(_Entry):
@@ -429,17 +421,15 @@ class _Arrive(_Entry):
         fn.set_well_known("standard_metadata.parser_error", fn.internal("parser_error"))
         fn.set_well_known("standard_metadata.checksum_error", fn.internal("checksum_error"))
         fn.call("ingress", none, fn.st)
-        self._drop_if(b.icmp_unsigned("==", fn.internal("exit"), ll.Constant(I32, DROP)), count=False)
+        self._drop_if(b.icmp_unsigned("==", fn.internal("exit"), DROP), count=False)
         fn.set_internal("exit", 0)
         self._replicate()
-        target = program.well_known("standard_metadata.egress_spec")
-        assert target is not None
-        port = resize(b, fn.read_field(target), 32)
-        self._drop_if(b.icmp_unsigned("==", port, ll.Constant(I32, DROP_PORT)), count=True)
+        port = egress_spec(fn)
+        self._drop_if(b.icmp_unsigned("==", port, DROP_PORT), count=True)
         fn.set_well_known("standard_metadata.instance_type", _NORMAL)
         fn.set_internal(PORT, port)
         left = fn.call("leave", self.xdp, fn.st)
-        fn.returns(b.icmp_unsigned("==", left, ll.Constant(I32, 0)), XDP_DROP)
+        fn.returns(b.icmp_unsigned("==", left, 0), XDP_DROP)
         self.send()
 
     def loaded(self) -> None:
@@ -451,8 +441,8 @@ class _Arrive(_Entry):
     def sent(self, port: Any) -> None:
         b = self.b
         ports = self.unit.map("ports")
-        action = self.fn.helper("redirect_map", ports, b.zext(port, I64), ll.Constant(I64, XDP_DROP))
-        with b.if_then(b.icmp_unsigned("==", action, ll.Constant(I64, XDP_DROP)), likely=False):
+        action = self.fn.helper("redirect_map", ports, b.zext(port, I64), XDP_DROP)
+        with b.if_then(b.icmp_unsigned("==", action, XDP_DROP), likely=False):
             self.fn.bump("dropped_no_port")
         b.ret(b.trunc(action, I32))
 
@@ -461,8 +451,8 @@ class _Arrive(_Entry):
         with b.if_then(condition):
             if count:
                 fn.bump("dropped_ingress")
-            passes = b.and_(fn.internal(FLAGS), ll.Constant(I32, PASS_DROPPED))
-            b.ret(b.add(passes, ll.Constant(I32, XDP_DROP)))
+            passes = b.and_(fn.internal(FLAGS), PASS_DROPPED)
+            b.ret(b.add(passes, XDP_DROP))
 
     def _replicate(self) -> None:
         fn, b, unit = self.fn, self.b, self.unit
@@ -470,21 +460,21 @@ class _Arrive(_Entry):
         if target is None:
             return
         group = resize(b, fn.read_field(target), 32)
-        with b.if_then(b.icmp_unsigned("!=", group, ll.Constant(I32, 0))):
+        with b.if_then(b.icmp_unsigned("!=", group, 0)):
             fn.set_well_known("standard_metadata.instance_type", _REPLICATED)
             fn.set_internal(GROUP, group)
             last = fn.pointer("last packet")
-            fn.add(Space.STATISTICS, last, ll.Constant(I64, 1))
+            fn.add(Space.STATISTICS, last, 1)
             fn.set_internal(NUMBER, b.trunc(fn.load(Space.STATISTICS, last, I64, 8), I32))
-            fn.call("measure", fn.st, ll.Constant(I32, self.carried.bytes))
+            fn.call("measure", fn.st, self.carried.bytes)
             _reframe(fn, XDP_DROP, self.carried)
             group = fn.cell(GROUP)
-            self.observe(b.or_(group, ll.Constant(I32, GROUP_VERDICT)), XDP_REDIRECT)
+            self.observe(b.or_(group, GROUP_VERDICT), XDP_REDIRECT)
             key = fn.at(fn.st, unit.key_at)
             fn.store(Space.STATISTICS, group, key, 4)
             members = fn.helper("map_lookup_elem", unit.map("groups"), key)
             self._drop_if(b.icmp_unsigned("==", members, ll.Constant(PTR, None)), count=True)
-            action = fn.helper("redirect_map", members, ll.Constant(I64, 0), ll.Constant(I64, _BROADCAST))
+            action = fn.helper("redirect_map", members, 0, _BROADCAST)
             b.ret(b.trunc(action, I32))
 
 
@@ -494,17 +484,17 @@ class _Copy(_Entry):
     def loaded(self) -> None:
         """Find out which replica this is; in a test run the program in front says it."""
         fn, b = self.fn, self.b
-        observed = b.and_(fn.internal(FLAGS), ll.Constant(I32, OBSERVED))
-        with b.if_then(b.icmp_unsigned("==", observed, ll.Constant(I32, 0)), likely=True):
+        observed = b.and_(fn.internal(FLAGS), OBSERVED)
+        with b.if_then(b.icmp_unsigned("==", observed, 0), likely=True):
             frame, port = self.front(), fn.internal(PORT)
             group, number = (fn.load(Space.STATISTICS, fn.at(frame, at), I32) for at in (0, 4))
-            place = b.add(b.mul(b.zext(group, I64), ll.Constant(I64, PORTS)), b.zext(port, I64))
-            place = b.mul(fn.within(place, ROWS * PORTS), ll.Constant(I64, 2))
+            place = b.add(b.mul(b.zext(group, I64), PORTS), b.zext(port, I64))
+            place = b.mul(fn.within(place, ROWS * PORTS), 2)
             only = b.zext(fn.load(Space.TABLE, fn.at(fn.pointer("only replicas"), place), i(16), 2), I32)
             fn.set_internal(REPLICA, only)
             several = b.or_(
-                b.icmp_unsigned("==", only, ll.Constant(I32, SEVERAL)),
-                b.icmp_unsigned(">=", group, ll.Constant(I32, ROWS)),
+                b.icmp_unsigned("==", only, SEVERAL),
+                b.icmp_unsigned(">=", group, ROWS),
             )
             with b.if_then(several, likely=False):
                 self._look_up(group, number, port)
@@ -517,18 +507,18 @@ class _Copy(_Entry):
         fn, b, unit = self.fn, self.b, self.unit
         key = fn.at(fn.st, unit.key_at)
         row = fn.within(b.zext(port, I64), PORTS)
-        place = fn.at(fn.pointer("copies"), b.mul(row, ll.Constant(I64, 8)))
+        place = fn.at(fn.pointer("copies"), b.mul(row, 8))
         last = fn.load(Space.STATISTICS, place, I64, 8)
-        first = b.shl(b.zext(number, I64), ll.Constant(I64, 32))
-        same = b.icmp_unsigned("==", b.lshr(b.xor(last, first), ll.Constant(I64, 32)), ll.Constant(I64, 0))
-        now = b.select(same, b.add(last, ll.Constant(I64, 1)), first)
+        first = b.shl(b.zext(number, I64), 32)
+        same = b.icmp_unsigned("==", b.lshr(b.xor(last, first), 32), 0)
+        now = b.select(same, b.add(last, 1), first)
         fn.store(Space.STATISTICS, now, place, 8)
         for at, value in enumerate((group, port, b.trunc(now, I32))):
             fn.store(Space.STATISTICS, value, fn.at(key, 4 * at), 4)
         replica = fn.helper("map_lookup_elem", unit.map("replicas"), key)
         with b.if_then(b.icmp_unsigned("==", replica, ll.Constant(PTR, None)), likely=False):
             fn.bump("dropped_no_port")
-            b.ret(ll.Constant(I32, XDP_DROP))
+            b.ret(XDP_DROP)
         fn.set_internal(REPLICA, b.load(replica, typ=I32))
 
     def _clear(self) -> None:
@@ -565,17 +555,17 @@ class _Copy(_Entry):
                     continue
                 if not fn.load_whole(header.pointer, header.shape, cursor):
                     extract_header(fn, header.pointer, header.shape, fn.reach(cursor, size, XDP_DROP))
-                fn.set_internal(CURSOR, b.add(cursor, ll.Constant(I32, size)))
+                fn.set_internal(CURSOR, b.add(cursor, size))
         headers = fn.cell(CURSOR)
         fn.set_internal("payload_offset", headers)
-        before = b.sub(fn.internal("packet_length"), ll.Constant(I32, self.carried.bytes))
+        before = b.sub(fn.internal("packet_length"), self.carried.bytes)
         fn.set_internal("length_register", before)
         fn.set_well_known("standard_metadata.instance_type", _REPLICATED)
         fn.set_well_known("intrinsic_metadata.egress_rid", fn.internal(REPLICA))
         left = fn.call("leave", self.xdp, fn.st)
-        fn.returns(b.icmp_unsigned("==", left, ll.Constant(I32, 0)), XDP_DROP)
+        fn.returns(b.icmp_unsigned("==", left, 0), XDP_DROP)
         self.send()
 
     def sent(self, port: Any) -> None:
         del port
-        self.b.ret(ll.Constant(I32, XDP_PASS))
+        self.b.ret(XDP_PASS)

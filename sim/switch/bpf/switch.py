@@ -191,7 +191,6 @@ class XdpSwitch(ControlPlane):
         words[0] = int(words[0]) & ~1 | which
 
     def table_insert(self, table: str, entry: TableEntry) -> None:
-        """As `ControlPlane.table_insert`."""
         with self._lock:
             memory = self._table(table)
             if self._held is not None and memory.table.key and len(entry.key) == len(memory.table.key):
@@ -200,14 +199,12 @@ class XdpSwitch(ControlPlane):
             self._push(memory, memory.number(entry))
 
     def table_modify(self, table: str, entry: TableEntry) -> None:
-        """As `ControlPlane.table_modify`."""
         with self._lock:
             super().table_modify(table, entry)
             memory = self._tables[table]
             self._push(memory, memory.number(entry))
 
     def table_delete(self, table: str, entry: TableEntry) -> None:
-        """As `ControlPlane.table_delete`."""
         with self._lock:
             memory = self._table(table)
             key = (
@@ -219,13 +216,11 @@ class XdpSwitch(ControlPlane):
                 self._note_entries(memory)
 
     def table_set_default(self, table: str, action: str, params: Sequence[int] = ()) -> None:
-        """As `ControlPlane.table_set_default`."""
         with self._lock:
             super().table_set_default(table, action, params)
             self._push_default(self._tables[table])
 
     def table_reset_default(self, table: str) -> None:
-        """As `ControlPlane.table_reset_default`."""
         with self._lock:
             super().table_reset_default(table)
             self._push_default(self._tables[table])
@@ -233,13 +228,11 @@ class XdpSwitch(ControlPlane):
     # Replication.
 
     def mcast_set(self, group: int, replicas: Sequence[Replica]) -> None:
-        """As `ControlPlane.mcast_set`."""
         with self._lock:
             super().mcast_set(group, replicas)
             self._push_group(group)
 
     def mcast_delete(self, group: int) -> None:
-        """As `ControlPlane.mcast_delete`."""
         with self._lock:
             super().mcast_delete(group)
             self._push_group(group)

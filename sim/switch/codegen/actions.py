@@ -108,10 +108,10 @@ def _count_turn(fn: Fn, end: Any) -> None:
     turns = fn.variable(I32)
     with fn.b.goto_entry_block():
         fn.b.store(ll.Constant(I32, 0), turns)
-    count = fn.b.add(fn.b.load(turns, typ=I32), ll.Constant(I32, 1))
+    count = fn.b.add(fn.b.load(turns, typ=I32), 1)
     fn.b.store(count, turns)
     stop, go_on = fn.b.append_basic_block("stop"), fn.b.append_basic_block("turn")
-    fn.b.cbranch(fn.b.icmp_unsigned(">", count, ll.Constant(I32, MAX_TURNS)), stop, go_on)
+    fn.b.cbranch(fn.b.icmp_unsigned(">", count, MAX_TURNS), stop, go_on)
     fn.b.position_at_end(stop)
     fn.bump("dropped_looping")
     fn.set_internal("exit", DROP)
@@ -225,7 +225,7 @@ class Primitives(Turns):
         number = min(self._count(count), place.size)
         if number == 0:
             return
-        grown = b.add(self.stack_next(stack), ll.Constant(I32, number))
+        grown = b.add(self.stack_next(stack), number)
         size = ll.Constant(I32, place.size)
         self.set_stack_next(stack, b.select(b.icmp_unsigned("<", grown, size), grown, size))
         for index in reversed(range(number, place.size)):
@@ -239,8 +239,8 @@ class Primitives(Turns):
         if number == 0:
             return
         before, zero = self.stack_next(stack), ll.Constant(I32, 0)
-        less = b.sub(before, ll.Constant(I32, number))
-        enough = b.icmp_unsigned(">=", before, ll.Constant(I32, number))
+        less = b.sub(before, number)
+        enough = b.icmp_unsigned(">=", before, number)
         self.set_stack_next(stack, b.select(enough, less, zero))
         for index in range(place.size - number):
             self._move_element(place.base + index * place.stride, index + number, place)
@@ -274,8 +274,8 @@ class Primitives(Turns):
                 self.fn.store_slot(place.pointer, slot, ll.Constant(i(slot.width), value))
 
     def _do_clone_ingress_pkt_to_egress(self, session: ir.Expr, fields: ir.Expr) -> None:
-        number = self.fn.b.and_(self.low(session, 32), ll.Constant(I32, 0x7FFF))
-        self.fn.set_internal("clone_session", self.fn.b.or_(number, ll.Constant(I32, 0x8000)))
+        number = self.fn.b.and_(self.low(session, 32), 0x7FFF)
+        self.fn.set_internal("clone_session", self.fn.b.or_(number, 0x8000))
         self.fn.set_internal("clone_fields", self.low(fields, 32))
 
     _do_clone_egress_pkt_to_egress = _do_clone_ingress_pkt_to_egress
@@ -287,9 +287,9 @@ class Primitives(Turns):
         wide = resize(b, value.bits, max(value.bits.type.width + 1, 64), value.signed)
         most = ll.Constant(wide.type, 0x7FFFFFFE)
         wanted = resize(b, b.select(b.icmp_unsigned("<", wide, most), wide, most), 32)
-        wanted = b.add(wanted, ll.Constant(I32, 1))
+        wanted = b.add(wanted, 1)
         before = self.fn.internal("truncate")
-        unset = b.icmp_unsigned("==", before, ll.Constant(I32, 0))
+        unset = b.icmp_unsigned("==", before, 0)
         smaller = b.or_(unset, b.icmp_unsigned("<", wanted, before))
         self.fn.set_internal("truncate", b.select(smaller, wanted, before))
 
@@ -303,11 +303,11 @@ class Primitives(Turns):
             for shift, write in ((12, b.lshr), (25, b.shl), (27, b.lshr)):
                 state = b.xor(state, write(state, ll.Constant(I64, shift)))
             self.fn.set_word("random", state)
-            number = b.mul(state, ll.Constant(I64, 0x2545F4914F6CDD1D))
-            span = b.add(b.sub(highest, lowest), ll.Constant(I64, 1))
+            number = b.mul(state, 0x2545F4914F6CDD1D)
+            span = b.add(b.sub(highest, lowest), 1)
             wide = b.mul(b.zext(number, i(128)), b.zext(span, i(128)))
-            scaled = b.trunc(b.lshr(wide, ll.Constant(i(128), 64)), I64)
-            whole = b.icmp_unsigned("==", span, ll.Constant(I64, 0))
+            scaled = b.trunc(b.lshr(wide, 64), I64)
+            whole = b.icmp_unsigned("==", span, 0)
             value = b.add(lowest, b.select(whole, number, scaled))
             pointer, slot = self.field_place(target)
             self.fn.store_slot(pointer, slot, resize(b, value, slot.width))

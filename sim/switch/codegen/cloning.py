@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from llvmlite import ir as ll
-
 from sim.switch.codegen.copies import CLONES, copy_fields, push, share_packet, slot_pointer, take_slot
 from sim.switch.codegen.emit import I32, I64, Fn, Space
 from sim.switch.codegen.queued import begin, keep
@@ -13,18 +11,10 @@ from sim.switch.codegen.queued import begin, keep
 _INGRESS_CLONE, _EGRESS_CLONE = 1, 2
 
 
-def constant(value: int, kind: Any = I32) -> Any:
-    """Return a constant of an integer type."""
-    return ll.Constant(kind, value)
-
-
-_c = constant
-
-
 def session_record(fn: Fn, number: Any) -> Any:
     """Return the address of a clone session's record: offset, count, truncate, configured (i64 each)."""
-    index = fn.b.zext(fn.b.and_(number, _c(0x7FFF)), I64)
-    return fn.at(fn.pointer("sessions"), fn.b.shl(index, _c(5, I64)))
+    index = fn.b.zext(fn.b.and_(number, 0x7FFF), I64)
+    return fn.at(fn.pointer("sessions"), fn.b.shl(index, 5))
 
 
 def set_replicas(fn: Fn, state: Any, record: Any) -> Any:
@@ -39,7 +29,7 @@ def set_replicas(fn: Fn, state: Any, record: Any) -> Any:
 
 def another_pass(fn: Fn, state: Any) -> tuple[Any, Any]:
     """Return the number of the next pass and whether it is allowed, counting a packet that is not."""
-    passes = fn.b.add(fn.internal("passes", state), _c(1))
+    passes = fn.b.add(fn.internal("passes", state), 1)
     allowed = fn.b.icmp_unsigned("<=", fn.b.zext(passes, I64), fn.word("passes_limit"))
     with fn.b.if_then(fn.b.not_(allowed)):
         fn.bump("dropped_looping")
@@ -61,12 +51,12 @@ def _clone(fn: Fn, instance_type: int) -> Iterator[tuple[Any, Any]]:
     """
     b, source = fn.b, fn.st
     number, fields = fn.internal("clone_session"), fn.internal("clone_fields")
-    with b.if_then(b.icmp_unsigned("!=", number, _c(0))):
+    with b.if_then(b.icmp_unsigned("!=", number, 0)):
         fn.set_internal("clone_session", 0)
         record = session_record(fn, number)
         count = fn.load(Space.TABLE, fn.at(record, 8), I64, 8)
         passes, allowed = another_pass(fn, fn.st)
-        with b.if_then(b.and_(allowed, b.icmp_unsigned("!=", count, _c(0, I64)))):
+        with b.if_then(b.and_(allowed, b.icmp_unsigned("!=", count, 0))):
             slot, home = take_slot(fn)
             kept = {"packet": share_packet(fn, fn.args["slot"], home), "passes": passes}
             for name in ("packet_length", "ingress_length", "ingress_port", "length_register"):
@@ -99,8 +89,8 @@ def ingress_clone(fn: Fn, size: Any) -> None:
 
 def _set_truncation(fn: Fn, record: Any) -> None:
     length = fn.b.trunc(fn.load(Space.TABLE, fn.at(record, 16), I64, 8), I32)
-    none = fn.b.icmp_unsigned("==", length, _c(0))
-    fn.set_internal("truncate", fn.b.select(none, _c(0), fn.b.add(length, _c(1))))
+    none = fn.b.icmp_unsigned("==", length, 0)
+    fn.set_internal("truncate", fn.b.select(none, 0, fn.b.add(length, 1)))
 
 
 def start_copy(fn: Fn, state: Any, passes: Any, size: Any) -> None:

@@ -6,8 +6,6 @@ recirculated has its bytes in its slot, so a copy of it must have its own.
 
 from typing import Any
 
-from llvmlite import ir as ll
-
 from sim.switch import ir
 from sim.switch.codegen.emit import I32, I64, PTR, VOID, Fn, Space, Unit
 from sim.switch.codegen.expressions import Expressions
@@ -25,9 +23,9 @@ def slot_pointer(fn: Fn, slot: Any) -> Any:
 def take_slot(fn: Fn) -> tuple[Any, Any]:
     """Take a free slot: its number and address. The caller knows that there is one."""
     b = fn.b
-    count = b.sub(fn.word("free_count"), ll.Constant(I64, 1))
+    count = b.sub(fn.word("free_count"), 1)
     fn.set_word("free_count", count)
-    place = fn.at(fn.pointer("free"), b.shl(count, ll.Constant(I64, 2)))
+    place = fn.at(fn.pointer("free"), b.shl(count, 2))
     slot = fn.load(Space.CONTEXT, place, I32, 4)
     return slot, slot_pointer(fn, slot)
 
@@ -36,15 +34,15 @@ def free_slot(fn: Fn, slot: Any) -> None:
     """Give a slot back."""
     b = fn.b
     count = fn.word("free_count")
-    place = fn.at(fn.pointer("free"), b.shl(count, ll.Constant(I64, 2)))
+    place = fn.at(fn.pointer("free"), b.shl(count, 2))
     fn.store(Space.CONTEXT, slot, place, 4)
-    fn.set_word("free_count", b.add(count, ll.Constant(I64, 1)))
+    fn.set_word("free_count", b.add(count, 1))
 
 
 def _ring_place(fn: Fn, ring: str, end: str) -> Any:
     b = fn.b
     index = b.and_(fn.word(f"{ring}_{end}"), fn.word("ring_mask"))
-    return fn.at(fn.pointer(f"{ring}_ring"), b.shl(index, ll.Constant(I64, 2)))
+    return fn.at(fn.pointer(f"{ring}_ring"), b.shl(index, 2))
 
 
 def push(fn: Fn, ring: str, slot: Any) -> None:
@@ -92,7 +90,7 @@ def write_copy_fields(unit: Unit) -> None:
     switch = fn.b.switch(fn.args["list"], done)
     for number, fields in unit.program.field_lists.items():
         block = fn.b.append_basic_block(f"list.{number}")
-        switch.add_case(ll.Constant(I32, number), block)
+        switch.add_case(number, block)
         fn.b.position_at_end(block)
         for field in fields:
             _copy_field(fn, field)

@@ -6,11 +6,9 @@
 from dataclasses import replace
 from typing import Any
 
-from llvmlite import ir as ll
-
 from sim.switch import ir
 from sim.switch.codegen.actions import Primitives
-from sim.switch.codegen.emit import I32, I64, PTR, Fn, Unit
+from sim.switch.codegen.emit import I64, PTR, Fn, Unit
 from sim.switch.codegen.hashing import payload, write_update
 from sim.switch.codegen.queued import image
 from sim.switch.codegen.wire import write_header
@@ -29,8 +27,7 @@ def write_deparser(unit: Unit) -> None:
     for primitive in unit.program.deparser_ops:
         primitives.primitive(primitive)
     b = fn.b
-    cursor = fn.variable(PTR)
-    b.store(fn.args["out"], cursor)
+    cursor = fn.variable(PTR, fn.args["out"])
     for name in unit.program.deparser:
         header = primitives.header(ir.HeaderRef(name))
         if name in unit.state.apart:
@@ -42,7 +39,7 @@ def write_deparser(unit: Unit) -> None:
             b.store(write_header(fn, header.pointer, header.shape, place, lies, changed), cursor)
     end = b.load(cursor, typ=PTR)
     start, size = payload(fn)
-    with b.if_then(b.icmp_unsigned("!=", size, ll.Constant(I64, 0))):
+    with b.if_then(b.icmp_unsigned("!=", size, 0)):
         fn.copy(end, start, size)
     total = b.add(b.sub(b.ptrtoint(end, I64), b.ptrtoint(fn.args["out"], I64)), size)
     b.ret(_truncated(fn, total))
@@ -51,6 +48,6 @@ def write_deparser(unit: Unit) -> None:
 def _truncated(fn: Fn, total: Any) -> Any:
     b = fn.b
     limit = fn.internal("truncate")
-    wanted = b.zext(b.sub(limit, ll.Constant(I32, 1)), I64)
-    cut = b.and_(b.icmp_unsigned("!=", limit, ll.Constant(I32, 0)), b.icmp_unsigned("<", wanted, total))
+    wanted = b.zext(b.sub(limit, 1), I64)
+    cut = b.and_(b.icmp_unsigned("!=", limit, 0), b.icmp_unsigned("<", wanted, total))
     return b.select(cut, wanted, total)

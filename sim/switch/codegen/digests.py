@@ -3,7 +3,7 @@
 from llvmlite import ir as ll
 
 from sim.switch import ir
-from sim.switch.codegen.emit import I32, I64, Fn, Space, resize
+from sim.switch.codegen.emit import I64, Fn, Space, resize
 from sim.switch.codegen.expressions import Expressions
 from sim.switch.table_layout import words
 
@@ -22,7 +22,7 @@ def write_digest(fn: Fn) -> None:
     number = fn.internal("digest")
     expressions = Expressions(fn)
     for identifier, (_, fields) in program.digests.items():
-        with b.if_then(b.icmp_unsigned("==", number, ll.Constant(I32, identifier))):
+        with b.if_then(b.icmp_unsigned("==", number, identifier)):
             count = fn.word("digest_count")
             stride = ll.Constant(I64, 8 * digest_row_words(program))
             row = fn.at(fn.pointer("digest_rows"), b.mul(count, stride))
@@ -32,5 +32,5 @@ def write_digest(fn: Fn) -> None:
                 value = resize(b, expressions.low(expr, width), 64 * words(width))
                 fn.store(Space.STATISTICS, value, fn.at(row, at), 8)
                 at += 8 * words(width)
-            fn.set_word("digest_count", b.add(count, ll.Constant(I64, 1)))
+            fn.set_word("digest_count", b.add(count, 1))
     fn.set_internal("digest", 0)

@@ -4,7 +4,7 @@ from typing import Any
 
 from llvmlite import ir as ll
 
-from sim.switch.codegen.emit import I64, Fn, i
+from sim.switch.codegen.emit import Fn, i
 
 
 def divide_wide(fn: Fn, op: str, left: Any, right: Any, *, signed: bool) -> Any:
@@ -34,13 +34,13 @@ def _write(caller: Fn, name: str, op: str, width: int) -> None:
     one, zero = ll.Constant(kind, 1), ll.Constant(kind, 0)
     dividend = fn.variable(kind, fn.args["left"])
     quotient, remainder = fn.variable(kind, zero), fn.variable(kind, zero)
-    with fn.loop(ll.Constant(I64, width)):
+    with fn.loop(width):
         value = b.load(dividend, typ=kind)
-        top = b.lshr(value, ll.Constant(kind, width - 1))
+        top = b.lshr(value, width - 1)
         b.store(b.shl(value, one), dividend)
         before = b.load(remainder, typ=kind)
         # The bit that the shift pushes out still counts: the divisor may have its top bit set.
-        carried = b.icmp_unsigned("!=", b.lshr(before, ll.Constant(kind, width - 1)), zero)
+        carried = b.icmp_unsigned("!=", b.lshr(before, width - 1), zero)
         rest = b.or_(b.shl(before, one), top)
         fits = b.or_(carried, b.icmp_unsigned(">=", rest, fn.args["right"]))
         b.store(b.select(fits, b.sub(rest, fn.args["right"]), rest), remainder)

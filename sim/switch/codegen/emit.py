@@ -5,7 +5,7 @@ them a store to a register would make it load a packet's fields again.
 """
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -122,6 +122,44 @@ class Unit:
         return self.functions[name]
 
 
+class Builder(ll.IRBuilder):  # type: ignore[misc]
+    """llvmlite's builder; a Python integer as an operand is a constant of the other operand's type, or of the result's."""
+
+    def select(self, cond: Any, lhs: Any, rhs: Any) -> Any:
+        """Return `lhs` where a condition holds, else `rhs`."""
+        return super().select(cond, _operand(lhs, rhs), _operand(rhs, lhs))
+
+    def ret(self, return_value: Any) -> Any:
+        """Return from the function."""
+        return super().ret(_constant(return_value, self.function.function_type.return_type))
+
+    def call(self, fn: Any, args: Sequence[Any]) -> Any:
+        """Call a function."""
+        kinds = fn.function_type.args
+        return super().call(fn, [_constant(each, kind) for each, kind in zip(args, kinds, strict=True)])
+
+
+def _constant(value: Any, kind: Any) -> Any:
+    return ll.Constant(kind, value) if isinstance(value, int) else value
+
+
+def _operand(value: Any, other: Any) -> Any:
+    return _constant(value, other.type) if isinstance(value, int) else value
+
+
+def _taking_integers(operation: Callable[..., Any]) -> Callable[..., Any]:
+    def write(builder: Builder, *operands: Any, name: str = "") -> Any:
+        *how, left, right = operands
+        return operation(builder, *how, left, _operand(right, left), name=name)
+
+    return write
+
+
+_OPERATIONS = ("add", "sub", "mul", "udiv", "urem", "and_", "or_", "xor", "shl", "lshr", "ashr")
+for _name in (*_OPERATIONS, "icmp_signed", "icmp_unsigned"):
+    setattr(Builder, _name, _taking_integers(getattr(ll.IRBuilder, _name)))
+
+
 def resize(builder: Any, value: Any, width: int, signed: bool = False) -> Any:
     """Cut or extend an integer to `width` bits."""
     have = value.type.width
@@ -130,6 +168,16 @@ def resize(builder: Any, value: Any, width: int, signed: bool = False) -> Any:
     if have > width:
         return builder.trunc(value, i(width))
     return builder.sext(value, i(width)) if signed else builder.zext(value, i(width))
+
+
+def joined(builder: Any, parts: Iterable[tuple[Any, int]], left: int, width: int) -> Any:
+    """Join integers to one of `width` bits: each has a number of bits, the first the highest of the `left` lowest."""
+    value: Any = ll.Constant(i(width), 0)
+    for part, size in parts:
+        left -= size
+        part = resize(builder, part, width)
+        value = builder.or_(value, builder.shl(part, left) if left else part)
+    return value
 
 
 class Fn:
@@ -148,7 +196,7 @@ class Fn:
         self.function = unit.declare(name, [t for _, t in arguments], result, exported=exported)
         self.args = dict(zip((n for n, _ in arguments), self.function.args, strict=True))
         # llvmlite's builder, at the end of the written code.
-        self.b: Any = ll.IRBuilder(self.function.append_basic_block("entry"))
+        self.b: Any = Builder(self.function.append_basic_block("entry"))
         # ctx, st, params: the context, the packet's state, the action's parameters (pointers; None where the function has
         # none).
         self.ctx = self.args.get("ctx")
@@ -158,8 +206,6 @@ class Fn:
             # Only where all that works on a packet is one function can its state be in registers.
             self.function.attributes.add("alwaysinline")
         self.action: ir.Action | None = None
-        # Additions of a parser's function: the packet's bytes, their number, the cursor's variable.
-        self.packet = self.args.get("packet")
 
     def at(self, pointer: Any, offset: int | Any) -> Any:
         """Return `pointer` moved by `offset` bytes."""
@@ -212,7 +258,7 @@ class Fn:
 
     def bump(self, index: int | str) -> None:
         """Add one to a context word."""
-        self.set_word(index, self.b.add(self.word(index), ll.Constant(I64, 1)))
+        self.set_word(index, self.b.add(self.word(index), 1))
 
     def _word(self, index: int | str) -> Any:
         if isinstance(index, str):
@@ -286,23 +332,14 @@ class Fn:
 
     def copy(self, target: Any, source: Any, size: Any) -> None:
         """Copy `size` bytes between places that do not overlap."""
-        if isinstance(size, int):
-            size = ll.Constant(I64, size)
         kind = ll.FunctionType(VOID, [PTR, PTR, I64, I1])
-        self.b.call(
-            self.unit.intrinsic("llvm.memcpy", [PTR, PTR, I64], kind),
-            [target, source, size, ll.Constant(I1, 0)],
-        )
+        function = self.unit.intrinsic("llvm.memcpy", [PTR, PTR, I64], kind)
+        self.b.call(function, [target, source, size, 0])
 
     def clear(self, target: Any, size: int | Any) -> None:
         """Write `size` zero bytes."""
-        if isinstance(size, int):
-            size = ll.Constant(I64, size)
         kind = ll.FunctionType(VOID, [PTR, I8, I64, I1])
-        self.b.call(
-            self.unit.intrinsic("llvm.memset", [PTR, I64], kind),
-            [target, ll.Constant(I8, 0), size, ll.Constant(I1, 0)],
-        )
+        self.b.call(self.unit.intrinsic("llvm.memset", [PTR, I64], kind), [target, 0, size, 0])
 
     def enter_state(self, name: str, cursor: Any) -> None:
         """Emit the parser's checks in a state that it enters with this many bytes (i32) behind it."""
@@ -315,8 +352,7 @@ class Fn:
     def prefetch(self, place: Any) -> None:
         """Bring a cache line nearer that will be read soon, or is not there."""
         kind = ll.FunctionType(VOID, [PTR, I32, I32, I32])
-        numbers = [ll.Constant(I32, n) for n in (0, 3, 1)]
-        self.b.call(self.unit.intrinsic("llvm.prefetch", [PTR], kind), [place, *numbers])
+        self.b.call(self.unit.intrinsic("llvm.prefetch", [PTR], kind), [place, 0, 3, 1])
 
     def buffer(self, size: int) -> Any:
         """Return memory for `size` bytes, at any alignment."""
@@ -332,13 +368,13 @@ class Fn:
         # llvmlite still gives allocas typed pointers, and checks them.
         place.type = PTR
         if value is not None:
-            self.b.store(value, place)
+            self.b.store(_constant(value, kind), place)
         return place
 
     @contextmanager
     def loop(self, count: Any, *, vectorized: bool = False) -> Iterator[Any]:
         """Write a loop body that runs `count` (i64) times, often enough to vectorize it or not; yields the index."""
-        counter = self.variable(I64, ll.Constant(I64, 0))
+        counter = self.variable(I64, 0)
         head = self.b.append_basic_block("loop")
         body = self.b.append_basic_block("body")
         done = self.b.append_basic_block("done")
@@ -348,7 +384,7 @@ class Fn:
         self.b.cbranch(self.b.icmp_unsigned("<", index, count), body, done)
         self.b.position_at_end(body)
         yield index
-        self.b.store(self.b.add(index, ll.Constant(I64, 1)), counter)
+        self.b.store(self.b.add(index, 1), counter)
         back = self.b.branch(head)
         if not vectorized:
             back.set_metadata("llvm.loop", self.unit.scalar_loop())
@@ -369,4 +405,4 @@ class Fn:
         if padded == width:
             return self.b.call(swap, [value])
         wide = self.b.call(swap, [self.b.zext(value, i(padded))])
-        return self.b.trunc(self.b.lshr(wide, ll.Constant(i(padded), 8)), i(width))
+        return self.b.trunc(self.b.lshr(wide, 8), i(width))

@@ -15,7 +15,7 @@ from llvmlite import ir as ll
 
 from sim.switch import ir
 from sim.switch.codegen.division import divide_wide
-from sim.switch.codegen.emit import I1, I32, I64, Space, i, resize
+from sim.switch.codegen.emit import I1, Space, i, resize
 from sim.switch.codegen.places import HeaderPlace
 from sim.switch.codegen.ranges import WIDEST, Ranges, needed_bits
 from sim.switch.errors import UnsupportedProgramError
@@ -122,7 +122,7 @@ class Expressions(Ranges):
             cut = self.static(args[1])
             return resize(b, self.low(args[0], min(cut, width)), width, signed=True)
         if op == "last_stack_index":
-            return resize(b, b.sub(self.stack_next(args[0]), ll.Constant(I32, 1)), width, signed=True)
+            return resize(b, b.sub(self.stack_next(args[0]), 1), width, signed=True)
         if op == "size_stack":
             return resize(b, self.stack_next(args[0]), width)
         if op in BOOLEAN_OPS:
@@ -222,7 +222,7 @@ class Expressions(Ranges):
         at, inside = self.bounded_index(index, size)
         at = self.fn.within(at, size + 1)
         base = self.fn.pointer(f"register {place.group}")
-        offset = b.add(b.mul(at, ll.Constant(I64, stride)), ll.Constant(I64, place.offset))
+        offset = b.add(b.mul(at, stride), place.offset)
         return self.fn.at(base, offset), inside, place.storage
 
     def bounded_index(self, index: ir.Expr, size: int) -> tuple[Any, Any]:
@@ -245,7 +245,7 @@ class Expressions(Ranges):
             return ll.Constant(I1, int(expr.value))
         if not isinstance(expr, ir.Op) or (expr.op not in BOOLEAN_OPS and expr.op != "?"):
             value = self.exact(expr)
-            return b.icmp_unsigned("!=", value.bits, ll.Constant(value.bits.type, 0))
+            return b.icmp_unsigned("!=", value.bits, 0)
         op, args = expr.op, expr.args
         if op == "d2b":
             return self.boolean(args[0])

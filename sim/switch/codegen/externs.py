@@ -43,7 +43,7 @@ class Externs(Expressions):
         size = self.fn.unit.program.counters[array.name].size
         at = self.fn.within(self.bounded_index(index, size)[0], size + 1)
         base = self.fn.pointer(f"counter {array.name}")
-        count_packet(self.fn, self.fn.at(base, self.fn.b.shl(at, ll.Constant(I64, 4))))
+        count_packet(self.fn, self.fn.at(base, self.fn.b.shl(at, 4)))
 
     def _do_execute_meter(self, array: ir.Expr, index: ir.Expr, target: ir.Expr) -> None:
         """Run a meter and store its color (0 green, 1 yellow, 2 red)."""
@@ -64,7 +64,7 @@ class Externs(Expressions):
         how = self.fn.unit.program.calculations[calculation.name]
         value = hash_inputs(self, how.algorithm, how.inputs, how.payload)
         modulus = self.low(size, 64)
-        modulus = b.select(b.icmp_unsigned("==", modulus, ll.Constant(I64, 0)), ll.Constant(I64, 1), modulus)
+        modulus = b.select(b.icmp_unsigned("==", modulus, 0), 1, modulus)
         result = b.add(b.urem(value, modulus), self.low(base, 64))
         pointer, slot = self.field_place(target)
         self.fn.store_slot(pointer, slot, resize(b, result, slot.width))
@@ -80,7 +80,7 @@ def count_packet(fn: Fn, cell: Any) -> None:
 def run_meter(fn: Fn, base: Any, index: Any, meter: ir.Meter) -> Any:
     """Run the meter number `index` of the array at `base`; returns the color (i32)."""
     stride = 8 * METER_RATE_WORDS * meter.rates
-    cell = fn.at(base, fn.b.mul(index, ll.Constant(I64, stride)))
+    cell = fn.at(base, fn.b.mul(index, stride))
     if meter.unit == "packets":
         amount: Any = ll.Constant(I64, 1)
     else:
@@ -94,16 +94,16 @@ def write_meter_function(unit: Unit) -> None:
         return
     fn = unit.fn("meter", [("ctx", PTR), ("cell", PTR), ("rates", I64), ("amount", I64)], I32)
     b = fn.b
-    color = fn.variable(I32, ll.Constant(I32, 0))
-    stopped = fn.variable(I1, ll.Constant(I1, 0))
+    color = fn.variable(I32, 0)
+    stopped = fn.variable(I1, 0)
     now = b.uitofp(fn.word("now_us"), F64)
     with fn.loop(fn.args["rates"]) as index:
-        rate = fn.at(fn.args["cell"], b.mul(index, ll.Constant(I64, 8 * METER_RATE_WORDS)))
+        rate = fn.at(fn.args["cell"], b.mul(index, 8 * METER_RATE_WORDS))
 
         def word(number: int, kind: Any = I64, rate: Any = rate) -> Any:
             return fn.load(Space.STATISTICS, fn.at(rate, 8 * number), kind, 8)
 
-        configured = b.icmp_unsigned("!=", word(4), ll.Constant(I64, 0))
+        configured = b.icmp_unsigned("!=", word(4), 0)
         with b.if_then(b.and_(configured, b.not_(b.load(stopped, typ=I1)))):
             since = b.fptoui(b.fmul(now, word(0, F64)), I64)
             earned = b.add(word(2), b.sub(since, word(3)))

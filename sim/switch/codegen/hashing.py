@@ -4,13 +4,13 @@ As in BMv2, inputs are packed bit after bit, most significant first, fields of i
 byte is filled with zero bits.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from llvmlite import ir as ll
 
 from sim.switch import ir
-from sim.switch.codegen.emit import I8, I16, I32, I64, PTR, Fn, Space, Unit, i, resize
+from sim.switch.codegen.emit import I8, I16, I64, PTR, Fn, Space, Unit, i, joined, resize
 from sim.switch.codegen.expressions import Expressions
 
 # polynomial, initial value, final xor, width, reflected
@@ -54,9 +54,9 @@ def write_hash_functions(unit: Unit) -> None:
         if algorithm in _CRCS:
             _crc(fn, *_CRCS[algorithm])
         elif algorithm in ("csum16", "cksum16"):
-            _sum16(fn)
+            fn.b.ret(fold_sum(fn, _words_joined(fn, fn.b.add)))
         elif algorithm == "xor16":
-            _xor16(fn)
+            fn.b.ret(_words_joined(fn, fn.b.xor))
         else:
             _identity(fn)
 
@@ -70,55 +70,48 @@ def _crc(fn: Fn, polynomial: int, initial: int, final: int, width: int, reflecte
     table = _crc_table(polynomial, width, reflected)
     content = b"".join(v.to_bytes(width // 8, "little") for v in table)
     base = fn.unit.constant_bytes(content)
-    remainder = fn.variable(kind, ll.Constant(kind, _reflect(initial, width) if reflected else initial))
+    remainder = fn.variable(kind, _reflect(initial, width) if reflected else initial)
     with fn.loop(fn.args["count"]) as at:
         value = fn.b.load(remainder, typ=kind)
-        top = value if reflected else fn.b.lshr(value, ll.Constant(kind, width - 8))
+        top = value if reflected else fn.b.lshr(value, width - 8)
         index = fn.b.zext(fn.b.xor(resize(fn.b, top, 8), _byte(fn, at)), I64)
-        place = fn.at(base, fn.b.mul(index, ll.Constant(I64, width // 8)))
+        place = fn.at(base, fn.b.mul(index, width // 8))
         entry = fn.load(Space.TABLE, place, kind, 1)
         shift = fn.b.lshr if reflected else fn.b.shl
         fn.b.store(fn.b.xor(shift(value, ll.Constant(kind, 8)), entry), remainder)
-    value = fn.b.xor(fn.b.load(remainder, typ=kind), ll.Constant(kind, final))
+    value = fn.b.xor(fn.b.load(remainder, typ=kind), final)
     fn.b.ret(fn.b.zext(value, I64))
 
 
 def _words16(fn: Fn) -> Iterator[Any]:
     """Yield each big-endian 16-bit word within a loop, the last one padded with a zero byte."""
     count = fn.args["count"]
-    with fn.loop(fn.b.lshr(count, ll.Constant(I64, 1))) as at:
-        place = fn.at(fn.args["data"], fn.b.shl(at, ll.Constant(I64, 1)))
+    with fn.loop(fn.b.lshr(count, 1)) as at:
+        place = fn.at(fn.args["data"], fn.b.shl(at, 1))
         yield fn.b.zext(fn.bswap(fn.load(Space.STATISTICS, place, I16, 1)), I64)
     odd = fn.b.trunc(count, i(1))
     with fn.b.if_then(odd):
-        last = fn.b.zext(_byte(fn, fn.b.sub(count, ll.Constant(I64, 1))), I64)
-        yield fn.b.shl(last, ll.Constant(I64, 8))
+        last = fn.b.zext(_byte(fn, fn.b.sub(count, 1)), I64)
+        yield fn.b.shl(last, 8)
 
 
-def _sum16(fn: Fn) -> None:
-    total = fn.variable(I64, ll.Constant(I64, 0))
+def _words_joined(fn: Fn, join: Callable[[Any, Any], Any]) -> Any:
+    total = fn.variable(I64, 0)
     for word in _words16(fn):
-        fn.b.store(fn.b.add(fn.b.load(total, typ=I64), word), total)
-    fn.b.ret(fold_sum(fn, fn.b.load(total, typ=I64)))
+        fn.b.store(join(fn.b.load(total, typ=I64), word), total)
+    return fn.b.load(total, typ=I64)
 
 
 def fold_sum(fn: Fn, value: Any) -> Any:
     """Return the Internet checksum of which `value` is the sum of words."""
     for _ in range(3):
-        low = fn.b.and_(value, ll.Constant(I64, 0xFFFF))
-        value = fn.b.add(low, fn.b.lshr(value, ll.Constant(I64, 16)))
-    return fn.b.and_(fn.b.not_(value), ll.Constant(I64, 0xFFFF))
-
-
-def _xor16(fn: Fn) -> None:
-    total = fn.variable(I64, ll.Constant(I64, 0))
-    for word in _words16(fn):
-        fn.b.store(fn.b.xor(fn.b.load(total, typ=I64), word), total)
-    fn.b.ret(fn.b.load(total, typ=I64))
+        low = fn.b.and_(value, 0xFFFF)
+        value = fn.b.add(low, fn.b.lshr(value, 16))
+    return fn.b.and_(fn.b.not_(value), 0xFFFF)
 
 
 def _identity(fn: Fn) -> None:
-    value = fn.variable(I64, ll.Constant(I64, 0))
+    value = fn.variable(I64, 0)
     eight = ll.Constant(I64, 8)
     count = fn.args["count"]
     first = fn.b.select(fn.b.icmp_unsigned("<", count, eight), count, eight)
@@ -173,8 +166,7 @@ def hash_inputs(
     most = sum(width for _, width in inputs) // 8 + 72
     buffer = fn.pointer("scratch") if with_payload else fn.buffer(most)
     fn.clear(buffer, most)
-    cursor = fn.variable(I64, ll.Constant(I64, 0))
-    fn.b.store(ll.Constant(I64, 0), cursor)
+    cursor = fn.variable(I64, 0)
     for owner, chunk in chunks:
         if owner is None:
             _pack(expressions, chunk, buffer, cursor)
@@ -182,7 +174,7 @@ def hash_inputs(
             with fn.b.if_then(expressions.is_valid(expressions.header(ir.HeaderRef(owner)))):
                 _pack(expressions, chunk, buffer, cursor)
     bits = fn.b.load(cursor, typ=I64)
-    count = fn.b.lshr(fn.b.add(bits, ll.Constant(I64, 7)), ll.Constant(I64, 3))
+    count = fn.b.lshr(fn.b.add(bits, 7), 3)
     if with_payload:
         start, size = payload(fn)
         fn.copy(fn.at(buffer, count), start, size)
@@ -209,13 +201,13 @@ def _sum_of(expressions: Expressions, chunks: Sequence[tuple[str | None, list[tu
             value, at, low = expressions.low(expr, width), left, 0
             while low < width:
                 size = min(16 - at % 16, width - low)
-                piece = b.lshr(value, ll.Constant(value.type, low)) if low else value
+                piece = b.lshr(value, low) if low else value
                 piece = b.zext(resize(b, piece, size), I64) if size < 64 else resize(b, piece, 64)
-                part = b.add(part, b.shl(piece, ll.Constant(I64, at % 16)) if at % 16 else piece)
+                part = b.add(part, b.shl(piece, at % 16) if at % 16 else piece)
                 low, at = low + size, at + size
         if owner is not None:
             valid = expressions.is_valid(expressions.header(ir.HeaderRef(owner)))
-            part = b.select(valid, part, ll.Constant(I64, 0))
+            part = b.select(valid, part, 0)
         total = b.add(total, part)
     return fold_sum(fn, total)
 
@@ -224,28 +216,23 @@ def _pack(expressions: Expressions, chunk: list[tuple[ir.Expr, int]], buffer: An
     fn = expressions.fn
     b = fn.b
     at = b.load(cursor, typ=I64)
-    place = fn.at(buffer, b.lshr(at, ll.Constant(I64, 3)))
+    place = fn.at(buffer, b.lshr(at, 3))
     first = chunk[0][0]
     if isinstance(first, ir.FieldRef) and expressions.slot_of(first).varbit:
         pointer, slot = expressions.field_place(first)
         bits = b.zext(expressions.varbit_bits(pointer), I64)
-        fn.copy(place, fn.at(pointer, slot.offset), b.lshr(bits, ll.Constant(I64, 3)))
+        fn.copy(place, fn.at(pointer, slot.offset), b.lshr(bits, 3))
         b.store(b.add(at, bits), cursor)
         return
     width = sum(w for _, w in chunk)
     room = (width + 7 + 7) // 8 * 8
-    value = ll.Constant(i(width), 0)
-    left = width
-    for expr, size in chunk:
-        left -= size
-        part = resize(b, expressions.low(expr, size), width)
-        value = b.or_(value, b.shl(part, ll.Constant(i(width), left)) if left else part)
-    inside = resize(b, b.and_(at, ll.Constant(I64, 7)), room)
+    value = joined(b, ((expressions.low(expr, size), size) for expr, size in chunk), width, width)
+    inside = resize(b, b.and_(at, 7), room)
     shift = b.sub(ll.Constant(i(room), room - width), inside)
     wide = fn.bswap(b.shl(resize(b, value, room), shift))
     before = fn.load(Space.STATISTICS, place, i(room), 1)
     fn.store(Space.STATISTICS, b.or_(before, wide), place, 1)
-    b.store(b.add(at, ll.Constant(I64, width)), cursor)
+    b.store(b.add(at, width), cursor)
 
 
 def condition_of(expressions: Expressions, checksum: ir.Checksum) -> Any:
@@ -267,7 +254,7 @@ def write_verify(fn: Fn, expressions: Expressions) -> None:
             value = hash_inputs(expressions, calculation.algorithm, calculation.inputs, calculation.payload)
             stored = expressions.low(checksum.target, 64)
             with fn.b.if_then(fn.b.icmp_unsigned("!=", value, stored)):
-                fn.set_internal("checksum_error", ll.Constant(I32, 1))
+                fn.set_internal("checksum_error", 1)
 
 
 def write_update(fn: Fn, expressions: Expressions) -> None:

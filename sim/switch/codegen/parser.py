@@ -10,7 +10,7 @@ from llvmlite import ir as ll
 
 from sim.switch import ir
 from sim.switch.codegen.actions import Primitives
-from sim.switch.codegen.emit import I1, I32, I64, PTR, VOID, Fn, Space, Unit, i, resize
+from sim.switch.codegen.emit import I1, I32, I64, PTR, VOID, Fn, Space, Unit, i, joined, resize
 from sim.switch.codegen.hashing import write_verify
 from sim.switch.codegen.places import HeaderPlace
 from sim.switch.codegen.wire import extract_header
@@ -39,8 +39,8 @@ class _Parser(Primitives):
         self.program = fn.unit.program
         self.packet = fn.args["packet"]
         self.length = fn.args["length"]
-        self.cursor = fn.variable(I32, ll.Constant(I32, 0))
-        self.visited = fn.variable(I32, ll.Constant(I32, 0))
+        self.cursor = fn.variable(I32, 0)
+        self.visited = fn.variable(I32, 0)
         names = self.program.parse_states
         self.blocks = {name: fn.function.append_basic_block(f"state.{name}") for name in names}
         self.done = fn.function.append_basic_block("parsed")
@@ -72,9 +72,9 @@ class _Parser(Primitives):
 
     def _count_state(self) -> None:
         b = self.fn.b
-        count = b.add(b.load(self.visited, typ=I32), ll.Constant(I32, 1))
+        count = b.add(b.load(self.visited, typ=I32), 1)
         b.store(count, self.visited)
-        with b.if_then(b.icmp_unsigned(">", count, ll.Constant(I32, MAX_STATES))):
+        with b.if_then(b.icmp_unsigned(">", count, MAX_STATES)):
             self.fn.bump("parser_loops")
             self.fn.set_internal("parser_error", self.error("ParserTimeout"))
             b.branch(self.done)
@@ -115,7 +115,7 @@ class _Parser(Primitives):
             self.need(ll.Constant(I32, last))
         bits = 8 * (last - first)
         value = fn.bswap(fn.load(Space.FRAME, fn.at(self.here(), first), i(bits), 1))
-        value = fn.b.lshr(value, ll.Constant(i(bits), 8 * last - expr.offset - expr.width))
+        value = fn.b.lshr(value, 8 * last - expr.offset - expr.width)
         return resize(fn.b, value, expr.width)
 
     def _operation(self, op: ir.Primitive) -> None:
@@ -136,9 +136,9 @@ class _Parser(Primitives):
         value = self.exact(amount)
         width = max(value.bits.type.width, 64)
         bits = resize(b, value.bits, width, value.signed)
-        odd = b.icmp_unsigned("!=", b.and_(bits, ll.Constant(i(width), 7)), ll.Constant(i(width), 0))
+        odd = b.icmp_unsigned("!=", b.and_(bits, 7), 0)
         self.stop_if(odd, self.error("ParserInvalidArgument"))
-        size = b.lshr(bits, ll.Constant(i(width), 3))
+        size = b.lshr(bits, 3)
         left = resize(b, b.sub(self.length, b.load(self.cursor, typ=I32)), width)
         self.stop_if(b.icmp_unsigned("<", left, size), self.error("PacketTooShort"))
         self.advance(resize(b, size, 32))
@@ -155,7 +155,7 @@ class _Parser(Primitives):
         stack: ir.Expr = ir.StackRef(names[0]) if kind == "stack" else ir.UnionStackRef(names[0])
         place = self.stack_place(stack)
         count = self.stack_next(stack)
-        full = b.icmp_unsigned(">=", count, ll.Constant(I32, place.size))
+        full = b.icmp_unsigned(">=", count, place.size)
         self.stop_if(full, self.error("StackOutOfBounds"))
         pointer = self.element(place, b.zext(count, I64))
         if kind == "stack":
@@ -165,7 +165,7 @@ class _Parser(Primitives):
             position = self.program.unions[union].member_names.index(names[1])
             header = self.union_member(pointer, union, position)
         self._extract_to(header, length)
-        self.set_stack_next(stack, b.add(count, ll.Constant(I32, 1)))
+        self.set_stack_next(stack, b.add(count, 1))
 
     def _extract_to(self, header: HeaderPlace, length: ir.Expr | None) -> None:
         b = self.fn.b
@@ -178,9 +178,9 @@ class _Parser(Primitives):
                 value = self.exact(length)
                 width = max(value.bits.type.width + 1, 64)
                 wide = resize(b, value.bits, width, value.signed)
-                odd = b.icmp_unsigned("!=", b.and_(wide, ll.Constant(i(width), 7)), ll.Constant(i(width), 0))
+                odd = b.icmp_unsigned("!=", b.and_(wide, 7), 0)
                 self.stop_if(odd, self.error("ParserInvalidArgument"))
-                total = b.add(b.lshr(wide, ll.Constant(i(width), 3)), ll.Constant(i(width), fixed))
+                total = b.add(b.lshr(wide, 3), fixed)
                 left = resize(b, b.sub(self.length, b.load(self.cursor, typ=I32)), width)
                 self.stop_if(b.icmp_unsigned("<", left, total), self.error("PacketTooShort"))
                 most = ll.Constant(i(width), (header.shape.type.varbit.width + 7) // 8 + fixed)
@@ -211,9 +211,7 @@ class _Parser(Primitives):
             seen: set[int] = set()
             for transition in cases:
                 if transition.value not in seen and transition.value < 1 << width:
-                    switch.add_case(
-                        ll.Constant(key.type, transition.value), self.block(transition.next_state)
-                    )
+                    switch.add_case(transition.value, self.block(transition.next_state))
                     seen.add(transition.value)
             return
         for transition in cases:
@@ -224,14 +222,10 @@ class _Parser(Primitives):
 
     def _key(self, state: ir.ParseState) -> Any:
         """Compute the key, each part padded to whole bytes."""
-        b = self.fn.b
-        width = sum((w + 7) // 8 * 8 for _, w in state.key)
-        key, left = ll.Constant(i(width), 0), width
-        for expr, size in state.key:
-            left -= (size + 7) // 8 * 8
-            part = resize(b, self._key_part(expr, size), width)
-            key = b.or_(key, b.shl(part, ll.Constant(i(width), left)) if left else part)
-        return key
+        parts = [(expr, size, (size + 7) // 8 * 8) for expr, size in state.key]
+        width = sum(room for *_, room in parts)
+        values = ((self._key_part(expr, size), room) for expr, size, room in parts)
+        return joined(self.fn.b, values, width, width)
 
     def _key_part(self, expr: ir.Expr, size: int) -> Any:
         if not isinstance(expr, ir.Lookahead):
@@ -240,7 +234,7 @@ class _Parser(Primitives):
         fn = self.fn
         last = ll.Constant(I32, (expr.offset + expr.width + 7) // 8)
         left = fn.b.sub(self.length, fn.b.load(self.cursor, typ=I32))
-        place = fn.variable(i(expr.width), ll.Constant(i(expr.width), 0))
+        place = fn.variable(i(expr.width), 0)
         fn.b.store(ll.Constant(i(expr.width), 0), place)
         with fn.b.if_then(fn.b.icmp_unsigned(">=", left, last)):
             fn.b.store(self._peek(expr, check=False), place)
@@ -249,13 +243,13 @@ class _Parser(Primitives):
     def _matches(self, key: Any, transition: ir.Transition) -> Any:
         b = self.fn.b
         if transition.mask is not None:
-            key = b.and_(key, ll.Constant(key.type, transition.mask % (1 << key.type.width)))
+            key = b.and_(key, transition.mask % (1 << key.type.width))
         if transition.kind == "vset":
             return self._in_value_set(key, transition)
         value = transition.value if transition.mask is None else transition.value & transition.mask
         if value >= 1 << key.type.width:
             return ll.Constant(I1, 0)
-        return b.icmp_unsigned("==", key, ll.Constant(key.type, value))
+        return b.icmp_unsigned("==", key, value)
 
     def _in_value_set(self, key: Any, transition: ir.Transition) -> Any:
         """Search the rows of a value set: 64-bit words, least significant first."""
@@ -264,13 +258,12 @@ class _Parser(Primitives):
         at = fn.unit.context.words[f"vset {transition.vset}"]
         rows, count = fn.pointer(at), fn.word(at + 1)
         wide = resize(b, key, 64 * words)
-        found = fn.variable(I1, ll.Constant(I1, 0))
-        b.store(ll.Constant(I1, 0), found)
+        found = fn.variable(I1, 0)
         with fn.loop(count) as row:
-            place = fn.at(rows, b.mul(row, ll.Constant(I64, 8 * words)))
+            place = fn.at(rows, b.mul(row, 8 * words))
             value = fn.load(Space.TABLE, place, i(64 * words), 8)
             if transition.mask is not None:
-                value = b.and_(value, ll.Constant(value.type, transition.mask))
+                value = b.and_(value, transition.mask)
             same = b.icmp_unsigned("==", value, wide)
             b.store(b.or_(b.load(found, typ=I1), same), found)
         return b.load(found, typ=I1)

@@ -5,7 +5,8 @@ from typing import Any
 from llvmlite import ir as ll
 
 from sim.switch import ir
-from sim.switch.codegen.emit import I32, I64, PTR, VOID, Fn, Space, Unit, resize
+from sim.switch.codegen.actions import DROP_PORT
+from sim.switch.codegen.emit import I64, PTR, VOID, Fn, Space, Unit, resize
 from sim.switch.codegen.expressions import Expressions
 from sim.switch.codegen.externs import count_packet, run_meter
 from sim.switch.codegen.hashing import hash_inputs
@@ -27,6 +28,23 @@ def may_exit(program: ir.Program, action: int) -> bool:
     """Whether an action can end the control: by `exit`, a failed assertion, or a loop that does not end."""
     ends = ("exit", "assert", "assume", "_jump", "_jump_if_zero")
     return any(p.op in ends for p in program.actions[action].primitives)
+
+
+def set_egress_metadata(fn: Fn, port: Any) -> None:
+    """Write the target's view of a packet that comes to egress, but for times."""
+    for name in ("deq_timedelta", "enq_qdepth", "deq_qdepth"):
+        fn.set_well_known(f"queueing_metadata.{name}", 0)
+    fn.set_well_known("standard_metadata.egress_port", port)
+    # One past the drop port, as BMv2 does: anything but the drop port.
+    fn.set_well_known("standard_metadata.egress_spec", DROP_PORT + 1)
+    fn.set_well_known("standard_metadata.packet_length", fn.internal("length_register"))
+
+
+def egress_spec(fn: Fn) -> Any:
+    """Return the port (i32) that the program has chosen, or `DROP_PORT`."""
+    target = fn.unit.program.well_known("standard_metadata.egress_spec")
+    assert target is not None
+    return resize(fn.b, fn.read_field(target), 32)
 
 
 class ControlWriter:
@@ -83,7 +101,7 @@ class ControlWriter:
         shape = TableShape.of(fn.unit.program, table)
         lookup = self.lookups.get(table.name)
         entry = fn.call(lookup, fn.ctx, fn.st) if lookup else ll.Constant(I64, 0)
-        offset = fn.b.mul(entry, ll.Constant(I64, 8 * shape.entry_words))
+        offset = fn.b.mul(entry, 8 * shape.entry_words)
         return entry, fn.at(fn.pointer(fn.unit.context.tables[table.name]["entries"]), offset)
 
     def _constant_params(self, table: ir.Table) -> Any:
@@ -97,10 +115,10 @@ class ControlWriter:
     def _direct(self, table: ir.Table, entry: Any) -> None:
         fn = self.fn
         place = fn.unit.context.tables[table.name]
-        with fn.b.if_then(fn.b.icmp_unsigned("!=", entry, ll.Constant(I64, 0))):
+        with fn.b.if_then(fn.b.icmp_unsigned("!=", entry, 0)):
             if table.with_counters:
                 row = fn.within(entry, len(table.entries) + table.size + 1)
-                cell = fn.at(fn.pointer(place["counters"]), fn.b.shl(row, ll.Constant(I64, 4)))
+                cell = fn.at(fn.pointer(place["counters"]), fn.b.shl(row, 4))
                 count_packet(fn, cell)
             if table.direct_meter:
                 meter = fn.unit.program.meters[table.direct_meter]
@@ -115,24 +133,23 @@ class ControlWriter:
         profile = fn.unit.program.profiles[table.profile]
         kind = fn.load(Space.TABLE, record, I64, 8)
         number = fn.load(Space.TABLE, fn.at(record, 8), I64, 8)
-        member = fn.variable(I64)
-        b.store(number, member)
+        member = fn.variable(I64, number)
         if profile.selector is not None:
-            with b.if_then(b.icmp_unsigned("==", kind, ll.Constant(I64, 1))):
-                group = fn.at(fn.pointer(place["groups"]), b.shl(number, ll.Constant(I64, 4)))
+            with b.if_then(b.icmp_unsigned("==", kind, 1)):
+                group = fn.at(fn.pointer(place["groups"]), b.shl(number, 4))
                 first = fn.load(Space.TABLE, group, I64, 8)
                 count = fn.load(Space.TABLE, fn.at(group, 8), I64, 8)
                 algorithm, inputs = profile.selector
                 value = hash_inputs(self.expressions, algorithm, inputs)
-                empty = b.icmp_unsigned("==", count, ll.Constant(I64, 0))
-                chosen = b.urem(value, b.select(empty, ll.Constant(I64, 1), count))
-                offset = b.shl(b.add(first, chosen), ll.Constant(I64, 3))
+                empty = b.icmp_unsigned("==", count, 0)
+                chosen = b.urem(value, b.select(empty, 1, count))
+                offset = b.shl(b.add(first, chosen), 3)
                 at = fn.at(fn.pointer(place["group_members"]), offset)
                 found = fn.load(Space.TABLE, at, I64, 8)
                 # Member 0 does nothing: an empty group leads to it.
-                b.store(b.select(empty, ll.Constant(I64, 0), found), member)
+                b.store(b.select(empty, 0, found), member)
         size = member_words(fn.unit.program, table.profile)
-        offset = b.mul(b.load(member, typ=I64), ll.Constant(I64, 8 * size))
+        offset = b.mul(b.load(member, typ=I64), 8 * size)
         return fn.at(fn.pointer(place["members"]), offset)
 
     def _dispatch(self, table: ir.Table, action: Any, params: Any, entry: Any) -> None:
@@ -141,7 +158,7 @@ class ControlWriter:
         switch = b.switch(action, none)
         for number in dict.fromkeys(table.actions):
             block = b.append_basic_block(f"action.{number}")
-            switch.add_case(ll.Constant(I64, number), block)
+            switch.add_case(number, block)
             b.position_at_end(block)
             self._call(number, params)
             self._go_on(table, number, entry)
@@ -156,7 +173,7 @@ class ControlWriter:
         fn, b = self.fn, self.fn.b
         if may_exit(fn.unit.program, action):
             go_on = b.append_basic_block("go_on")
-            exited = b.icmp_unsigned("!=", fn.internal("exit"), ll.Constant(I32, 0))
+            exited = b.icmp_unsigned("!=", fn.internal("exit"), 0)
             b.cbranch(exited, self.block(None), go_on)
             b.position_at_end(go_on)
         self._follow(table, action, entry)
@@ -165,7 +182,7 @@ class ControlWriter:
         """Go to the node after a table: by hit and miss where the program asks for it, else by action."""
         b, following = self.fn.b, table.next_tables
         if "__HIT__" in following or "__MISS__" in following:
-            hit = b.icmp_unsigned("!=", entry, ll.Constant(I64, 0))
+            hit = b.icmp_unsigned("!=", entry, 0)
             on_hit = following.get("__HIT__", table.base_next)
             on_miss = following.get("__MISS__", table.base_next)
             b.cbranch(hit, self.block(on_hit), self.block(on_miss))

@@ -1,6 +1,8 @@
 """Places of fields and headers that a program names: instances, stack elements, union members."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,68 +66,83 @@ class Places(ABC):
         """Return the address of element `index` (i64, at most the size)."""
         b = self.fn.b
         index = self.fn.within(index, place.size + 1)
-        offset = b.add(b.mul(index, ll.Constant(I64, place.stride)), ll.Constant(I64, place.base))
+        offset = b.add(b.mul(index, place.stride), place.base)
         return self.fn.at(self.fn.home(), offset)
 
     def _last(self, place: StackPlace) -> Any:
         """Return the address of the last extracted element; of an empty stack, the spare one."""
         b = self.fn.b
         count = self.fn.load(Space.STATE, self.fn.at(self.fn.st, place.next), I32, 4)
-        empty = b.icmp_unsigned("==", count, ll.Constant(I32, 0))
-        last = b.select(empty, ll.Constant(I32, place.size), b.sub(count, ll.Constant(I32, 1)))
+        empty = b.icmp_unsigned("==", count, 0)
+        last = b.select(empty, place.size, b.sub(count, 1))
         return self.element(place, b.zext(last, I64))
 
     # Headers.
 
     def header(self, expr: ir.Expr) -> HeaderPlace:
         """Find a header."""
+        return self._find_header(expr)[1]()
+
+    def _find_header(self, expr: ir.Expr) -> tuple[HeaderShape, Callable[[], HeaderPlace]]:
+        """Return the shape of a header, and a function that writes the code for its place."""
         state, program = self.fn.unit.state, self.fn.unit.program
         if isinstance(expr, ir.HeaderRef):
-            pointer = self.fn.field_pointer(expr.name)
-            siblings: tuple[int, ...] = ()
-            if expr.name in state.membership:
-                union, position = state.membership[expr.name]
-                offsets = state.union_offsets(union)
-                siblings = tuple(o - offsets[position] for o in offsets if o != offsets[position])
-            metadata = program.headers[expr.name].metadata
-            return HeaderPlace(pointer, state.shape(expr.name), siblings, metadata)
+            shape, name = state.shape(expr.name), expr.name
+            metadata, siblings = (
+                program.headers[name].metadata,
+                self._siblings(*state.membership.get(name, ("", 0))),
+            )
+            return shape, lambda: HeaderPlace(self.fn.field_pointer(name), shape, siblings, metadata)
         if isinstance(expr, ir.StackLast) and expr.field == "last":
             # p4c's form of a stack's last header as a whole.
-            shape = state.shape(program.stacks[expr.stack].members[0])
-            return HeaderPlace(self._last(state.stacks[expr.stack]), shape)
+            shape, place = state.shape(program.stacks[expr.stack].members[0]), state.stacks[expr.stack]
+            return shape, lambda: HeaderPlace(self._last(place), shape)
         if isinstance(expr, ir.Op) and expr.op == "dereference_header_stack":
-            stack = expr.args[0]
+            stack, index = expr.args
             assert isinstance(stack, ir.StackRef)
-            place = state.stacks[stack.name]
-            index, _ = self.bounded_index(expr.args[1], place.size)
-            return HeaderPlace(self.element(place, index), state.shape(program.stacks[stack.name].members[0]))
+            shape, place = state.shape(program.stacks[stack.name].members[0]), state.stacks[stack.name]
+            return shape, lambda: HeaderPlace(self._indexed(place, index), shape)
         if isinstance(expr, ir.Op) and expr.op == "access_union_header":
             member = expr.args[1]
             assert isinstance(member, ir.Const)
-            base, union = self.union(expr.args[0])
-            return self.union_member(base, union, member.value)
+            union, base = self._find_union(expr.args[0])
+            shape, position = state.shape(program.unions[union].members[member.value]), member.value
+            return shape, lambda: self.union_member(base(), union, position)
         raise UnsupportedProgramError([f"{type(expr).__name__} used as a header"])
 
     def union(self, expr: ir.Expr) -> tuple[Any, str]:
         """Find a union: its address and the name of an instance laid out like it."""
+        name, base = self._find_union(expr)
+        return base(), name
+
+    def _find_union(self, expr: ir.Expr) -> tuple[str, Callable[[], Any]]:
         state = self.fn.unit.state
         if isinstance(expr, ir.UnionRef):
-            return self.fn.place(state.unions[expr.name]), expr.name
+            name = expr.name
+            return name, lambda: self.fn.place(state.unions[name])
         if isinstance(expr, ir.Op) and expr.op == "dereference_union_stack":
-            stack = expr.args[0]
+            stack, index = expr.args
             assert isinstance(stack, ir.UnionStackRef)
             place = state.union_stacks[stack.name]
-            index, _ = self.bounded_index(expr.args[1], place.size)
-            return self.element(place, index), self.fn.unit.program.union_stacks[stack.name].members[0]
+            return self.fn.unit.program.union_stacks[stack.name].members[0], lambda: self._indexed(
+                place, index
+            )
         raise UnsupportedProgramError([f"{type(expr).__name__} used as a header union"])
+
+    def _indexed(self, place: StackPlace, index: ir.Expr) -> Any:
+        return self.element(place, self.bounded_index(index, place.size)[0])
+
+    def _siblings(self, union: str, position: int) -> tuple[int, ...]:
+        """Return the offsets, from a member of a union, of its other members; of no union, none."""
+        offsets = self.fn.unit.state.union_offsets(union) if union else ()
+        return tuple(o - offsets[position] for o in offsets if o != offsets[position])
 
     def union_member(self, base: Any, union: str, position: int) -> HeaderPlace:
         """Return member number `position` of the union at `base`."""
         state = self.fn.unit.state
         offsets = state.union_offsets(union)
         shape = state.shape(self.fn.unit.program.unions[union].members[position])
-        siblings = tuple(o - offsets[position] for o in offsets if o != offsets[position])
-        return HeaderPlace(self.fn.at(base, offsets[position]), shape, siblings)
+        return HeaderPlace(self.fn.at(base, offsets[position]), shape, self._siblings(union, position))
 
     def is_valid(self, place: HeaderPlace) -> Any:
         """Whether a header is valid (i1)."""
@@ -144,15 +161,11 @@ class Places(ABC):
     def set_valid(self, place: HeaderPlace, valid: bool | Any) -> None:
         """Mark a header valid, which makes its siblings in a union invalid, or invalid."""
         b = self.fn.b
-        if isinstance(valid, bool):
-            self.fn.store(Space.STATE, ll.Constant(I8, int(valid)), place.pointer, 8)
-            if valid:
-                for sibling in place.siblings:
-                    self.fn.store(Space.STATE, ll.Constant(I8, 0), self.fn.at(place.pointer, sibling), 8)
-            return
-        self.fn.store(Space.STATE, b.zext(valid, I8), place.pointer, 8)
-        if place.siblings:
-            with b.if_then(valid):
+        known = isinstance(valid, bool)
+        bits = ll.Constant(I8, int(valid)) if known else b.zext(valid, I8)
+        self.fn.store(Space.STATE, bits, place.pointer, 8)
+        if place.siblings and valid is not False:
+            with nullcontext() if known else b.if_then(valid):
                 for sibling in place.siblings:
                     self.fn.store(Space.STATE, ll.Constant(I8, 0), self.fn.at(place.pointer, sibling), 8)
 
@@ -170,64 +183,44 @@ class Places(ABC):
         size = ll.Constant(I32, fixed)
         if place.shape.type.varbit is None:
             return size
-        varbit = self.fn.b.lshr(self.varbit_bits(place.pointer), ll.Constant(I32, 3))
+        varbit = self.fn.b.lshr(self.varbit_bits(place.pointer), 3)
         return self.fn.b.add(size, varbit)
 
     # Fields.
 
     def slot_of(self, expr: ir.Expr) -> FieldSlot:
         """Return a field's place in its header, without writing code."""
-        state, program = self.fn.unit.state, self.fn.unit.program
-        if isinstance(expr, ir.FieldRef):
-            return VALID if expr.field == "$valid$" else state.shape(expr.header).fields[expr.field]
-        if isinstance(expr, ir.StackLast):
-            return state.shape(program.stacks[expr.stack].members[0]).fields[expr.field]
-        if isinstance(expr, ir.UnionStackLast):
-            union = program.unions[program.union_stacks[expr.stack].members[0]]
-            member = union.members[union.member_names.index(expr.member)]
-            return state.shape(member).fields[expr.field]
-        if isinstance(expr, ir.Op) and expr.op == "access_field":
-            position = expr.args[1]
-            assert isinstance(position, ir.Const)
-            shape = self._shape_of(expr.args[0])
-            if position.value == len(shape.type.fields):
-                return VALID
-            return shape.fields[shape.type.fields[position.value].name]
-        raise UnsupportedProgramError([f"{type(expr).__name__} used as a field"])
-
-    def _shape_of(self, expr: ir.Expr) -> HeaderShape:
-        state, program = self.fn.unit.state, self.fn.unit.program
-        if isinstance(expr, ir.HeaderRef):
-            return state.shape(expr.name)
-        assert isinstance(expr, ir.Op)
-        if expr.op == "dereference_header_stack":
-            assert isinstance(expr.args[0], ir.StackRef)
-            return state.shape(program.stacks[expr.args[0].name].members[0])
-        union, member = expr.args[0], expr.args[1]
-        assert isinstance(member, ir.Const)
-        if isinstance(union, ir.UnionRef):
-            name = union.name
-        else:
-            assert isinstance(union, ir.Op)
-            assert isinstance(union.args[0], ir.UnionStackRef)
-            name = program.union_stacks[union.args[0].name].members[0]
-        return state.shape(program.unions[name].members[member.value])
+        return self._find_field(expr)[1]
 
     def field_place(self, expr: ir.Expr) -> tuple[Any, FieldSlot]:
         """Find a field: the address of its header and its place there."""
+        pointer, slot = self._find_field(expr)
+        return pointer(), slot
+
+    def _find_field(self, expr: ir.Expr) -> tuple[Callable[[], Any], FieldSlot]:
         state, program = self.fn.unit.state, self.fn.unit.program
-        slot = self.slot_of(expr)
         if isinstance(expr, ir.FieldRef):
-            return self.fn.field_pointer(expr.header), slot
+            header = expr.header
+            slot = VALID if expr.field == "$valid$" else state.shape(header).fields[expr.field]
+            return lambda: self.fn.field_pointer(header), slot
         if isinstance(expr, ir.StackLast):
-            return self._last(state.stacks[expr.stack]), slot
+            place, shape = state.stacks[expr.stack], state.shape(program.stacks[expr.stack].members[0])
+            return lambda: self._last(place), shape.fields[expr.field]
         if isinstance(expr, ir.UnionStackLast):
-            union = program.union_stacks[expr.stack].members[0]
+            place, union = state.union_stacks[expr.stack], program.union_stacks[expr.stack].members[0]
             position = program.unions[union].member_names.index(expr.member)
-            base = self._last(state.union_stacks[expr.stack])
-            return self.union_member(base, union, position).pointer, slot
-        assert isinstance(expr, ir.Op)
-        return self.header(expr.args[0]).pointer, slot
+            shape = state.shape(program.unions[union].members[position])
+            return lambda: self.union_member(self._last(place), union, position).pointer, shape.fields[
+                expr.field
+            ]
+        if isinstance(expr, ir.Op) and expr.op == "access_field":
+            number = expr.args[1]
+            assert isinstance(number, ir.Const)
+            shape, header_place = self._find_header(expr.args[0])
+            names, position = shape.type.fields, number.value
+            slot = VALID if position == len(names) else shape.fields[names[position].name]
+            return lambda: header_place().pointer, slot
+        raise UnsupportedProgramError([f"{type(expr).__name__} used as a field"])
 
     def read_slot(self, header: Any, slot: FieldSlot) -> Any:
         """Load a field's value; of a varbit field, its bytes as one big-endian number."""
@@ -237,9 +230,9 @@ class Places(ABC):
         raw = self.fn.load(Space.STATE, self.fn.at(header, slot.offset), i(8 * size), 1)
         value = self.fn.bswap(raw)
         missing = self.fn.b.sub(ll.Constant(I32, 8 * size), self.varbit_bits(header))
-        full = self.fn.b.icmp_unsigned(">=", missing, ll.Constant(I32, 8 * size))
-        shift = resize(self.fn.b, self.fn.b.select(full, ll.Constant(I32, 0), missing), 8 * size)
-        value = self.fn.b.select(full, ll.Constant(value.type, 0), self.fn.b.lshr(value, shift))
+        full = self.fn.b.icmp_unsigned(">=", missing, 8 * size)
+        shift = resize(self.fn.b, self.fn.b.select(full, 0, missing), 8 * size)
+        value = self.fn.b.select(full, 0, self.fn.b.lshr(value, shift))
         return resize(self.fn.b, value, max(slot.width, 1))
 
     def same_varbit(self, header: Any, slot: FieldSlot, other: Any, other_slot: FieldSlot) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 from llvmlite import ir as ll
 
 from sim.switch import ir
-from sim.switch.codegen.emit import I1, I64, PTR, Fn, Space, Unit, i, resize
+from sim.switch.codegen.emit import I1, I64, PTR, Fn, Space, Unit, i, joined, resize
 from sim.switch.codegen.expressions import Expressions
 from sim.switch.table_layout import MIX, TOMBSTONE, TableShape, words
 
@@ -26,7 +26,7 @@ def key_part(expressions: Expressions, field: ir.KeyField) -> Any:
     """Return the value of a key's field, without the bits that the program masks out."""
     value = expressions.low(field.target, field.width)
     if field.mask is not None:
-        value = expressions.fn.b.and_(value, ll.Constant(value.type, field.mask % (1 << field.width)))
+        value = expressions.fn.b.and_(value, field.mask % (1 << field.width))
     return value
 
 
@@ -34,16 +34,10 @@ def key_words(expressions: Expressions, table: ir.Table, shape: TableShape) -> l
     """Compute the key as 64-bit words, least significant first."""
     b = expressions.fn.b
     fields = [f for f in table.key if f.kind != "range"]
-    left = sum(f.width for f in fields)
     wide = i(64 * max(shape.key_words, 1))
-    key = ll.Constant(wide, 0)
-    for field in fields:
-        left -= field.width
-        part = resize(b, key_part(expressions, field), wide.width)
-        key = b.or_(key, b.shl(part, ll.Constant(wide, left)) if left else part)
-    return [
-        resize(b, b.lshr(key, ll.Constant(wide, 64 * n)) if n else key, 64) for n in range(shape.key_words)
-    ]
+    parts = ((key_part(expressions, field), field.width) for field in fields)
+    key = joined(b, parts, sum(f.width for f in fields), wide.width)
+    return [resize(b, b.lshr(key, 64 * n) if n else key, 64) for n in range(shape.key_words)]
 
 
 def _range_values(expressions: Expressions, table: ir.Table, shape: TableShape) -> list[Any]:
@@ -58,8 +52,8 @@ def _probe(fn: Fn, table: ir.Table, shape: TableShape, key: list[Any]) -> None:
     rows, mask = fn.pointer(place["rows"]), fn.word(place["row_count"])
     value: Any = ll.Constant(I64, 0)
     for word in key:
-        value = b.mul(b.xor(value, word), ll.Constant(I64, MIX - (1 << 64)))
-        value = b.xor(value, b.lshr(value, ll.Constant(I64, 32)))
+        value = b.mul(b.xor(value, word), MIX - (1 << 64))
+        value = b.xor(value, b.lshr(value, 32))
     start = b.block
     head, check, following, done = (b.append_basic_block(n) for n in ("probe", "check", "following", "found"))
     b.branch(head)
@@ -67,30 +61,30 @@ def _probe(fn: Fn, table: ir.Table, shape: TableShape, key: list[Any]) -> None:
     at = b.phi(I64)
     at.add_incoming(value, start)
     index = b.and_(at, mask)
-    row = fn.at(rows, b.mul(index, ll.Constant(I64, 8 * shape.row_words)))
+    row = fn.at(rows, b.mul(index, 8 * shape.row_words))
     tag = fn.load(Space.TABLE, fn.at(row, 8 * shape.key_words), I64, 8)
     miss = b.append_basic_block("miss")
-    b.cbranch(b.icmp_unsigned("==", tag, ll.Constant(I64, 0)), miss, check)
+    b.cbranch(b.icmp_unsigned("==", tag, 0), miss, check)
     b.position_at_end(check)
-    same: Any = b.icmp_unsigned("!=", tag, ll.Constant(I64, TOMBSTONE - (1 << 64)))
+    same: Any = b.icmp_unsigned("!=", tag, TOMBSTONE - (1 << 64))
     for n, word in enumerate(key):
         stored = fn.load(Space.TABLE, fn.at(row, 8 * n), I64, 8)
         same = b.and_(same, b.icmp_unsigned("==", stored, word))
     b.cbranch(same, done, following)
     b.position_at_end(following)
-    at.add_incoming(b.add(index, ll.Constant(I64, 1)), following)
+    at.add_incoming(b.add(index, 1), following)
     b.branch(head)
     b.position_at_end(miss)
-    b.ret(ll.Constant(I64, 0))
+    b.ret(0)
     b.position_at_end(done)
-    b.ret(b.sub(tag, ll.Constant(I64, 1)))
+    b.ret(b.sub(tag, 1))
 
 
 def _scan(fn: Fn, table: ir.Table, shape: TableShape, key: list[Any], ranges: list[Any]) -> None:
     b, place = fn.b, fn.unit.context.tables[table.name]
     rows, count = fn.pointer(place["rows"]), fn.word(place["row_count"])
     with fn.loop(count) as index:
-        row = fn.at(rows, b.mul(index, ll.Constant(I64, 8 * shape.row_words)))
+        row = fn.at(rows, b.mul(index, 8 * shape.row_words))
         same: Any = ll.Constant(I1, 1)
         for n, word in enumerate(key):
             value = fn.load(Space.TABLE, fn.at(row, 8 * n), I64, 8)
@@ -105,4 +99,4 @@ def _scan(fn: Fn, table: ir.Table, shape: TableShape, key: list[Any], ranges: li
         with b.if_then(same):
             entry = fn.load(Space.TABLE, fn.at(row, 8 * (shape.row_words - 1)), I64, 8)
             b.ret(entry)
-    b.ret(ll.Constant(I64, 0))
+    b.ret(0)

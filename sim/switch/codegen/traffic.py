@@ -10,6 +10,8 @@ packet that goes round for ever is cut off: see `passes_limit` and `steps_limit`
 
 from typing import Any
 
+from llvmlite import ir as ll
+
 from sim.switch.codegen.actions import DROP, DROP_PORT
 from sim.switch.codegen.cloning import (
     another_pass,
@@ -19,7 +21,6 @@ from sim.switch.codegen.cloning import (
     set_replicas,
     start_copy,
 )
-from sim.switch.codegen.cloning import constant as _c
 from sim.switch.codegen.copies import (
     copy_fields,
     free_slot,
@@ -33,6 +34,7 @@ from sim.switch.codegen.copies import (
 from sim.switch.codegen.deparser import header_room
 from sim.switch.codegen.digests import write_digest
 from sim.switch.codegen.emit import I1, I8, I16, I32, I64, PTR, VOID, Fn, Space, Unit, resize
+from sim.switch.codegen.pipeline import egress_spec, set_egress_metadata
 from sim.switch.codegen.queued import begin, clear_all_but, keep, take_up
 
 DONE, NEED_OUTPUT, NEED_SLOTS, NEED_DIGESTS, NEED_WIDTH = range(5)
@@ -61,18 +63,18 @@ def _write_ingress_step(unit: Unit) -> None:
     fn.call("parse", fn.ctx, fn.st, fn.internal("packet"), fn.internal("packet_length"))
     for header in late:
         place = fn.field_pointer(header)
-        with b.if_then(b.icmp_unsigned("==", fn.load(Space.STATE, place, I8, 8), _c(0, I8))):
+        with b.if_then(b.icmp_unsigned("==", fn.load(Space.STATE, place, I8, 8), 0)):
             fn.clear(fn.at(place, 8), unit.state.shape(header).size - 8)
     fn.set_well_known("standard_metadata.parser_error", fn.internal("parser_error"))
     fn.set_well_known("standard_metadata.checksum_error", fn.internal("checksum_error"))
     fn.call("ingress", fn.ctx, fn.st)
-    with b.if_then(b.icmp_unsigned("==", fn.internal("exit"), _c(DROP))):
+    with b.if_then(b.icmp_unsigned("==", fn.internal("exit"), DROP)):
         free_slot(fn, fn.args["slot"])
         b.ret_void()
     fn.set_internal("exit", 0)
     ingress_clone(fn, size)
     write_digest(fn)
-    with b.if_then(b.icmp_unsigned("!=", fn.internal("resubmit"), _c(0))):
+    with b.if_then(b.icmp_unsigned("!=", fn.internal("resubmit"), 0)):
         _resubmit(fn, size)
         b.ret_void()
     _replicate(fn, home)
@@ -123,11 +125,11 @@ def _replicate(fn: Fn, home: Any) -> None:
     if target is None:
         return
     group = resize(b, fn.read_field(target), 64)
-    with b.if_then(b.icmp_unsigned("!=", group, _c(0, I64))):
+    with b.if_then(b.icmp_unsigned("!=", group, 0)):
         fn.set_well_known("standard_metadata.instance_type", _REPLICATED)
-        record = fn.at(fn.pointer("groups"), b.shl(b.and_(group, _c(0xFFFF, I64)), _c(4, I64)))
+        record = fn.at(fn.pointer("groups"), b.shl(b.and_(group, 0xFFFF), 4))
         count = set_replicas(fn, home, record)
-        with b.if_else(b.icmp_unsigned("==", count, _c(0))) as (empty, full):
+        with b.if_else(b.icmp_unsigned("==", count, 0)) as (empty, full):
             with empty:
                 fn.bump("dropped_ingress")
                 free_slot(fn, fn.args["slot"])
@@ -139,10 +141,8 @@ def _replicate(fn: Fn, home: Any) -> None:
 
 def _unicast(fn: Fn, home: Any) -> None:
     b = fn.b
-    target = fn.unit.program.well_known("standard_metadata.egress_spec")
-    assert target is not None
-    port = resize(b, fn.read_field(target), 32)
-    with b.if_else(b.icmp_unsigned("==", port, _c(DROP_PORT))) as (drop, send):
+    port = egress_spec(fn)
+    with b.if_else(b.icmp_unsigned("==", port, DROP_PORT)) as (drop, send):
         with drop:
             fn.bump("dropped_ingress")
             free_slot(fn, fn.args["slot"])
@@ -167,25 +167,17 @@ def _write_egress_step(unit: Unit) -> None:
     now = fn.word("now_us")
     for name in ("intrinsic_metadata.egress_global_timestamp", "queueing_metadata.enq_timestamp"):
         fn.set_well_known(name, now)
-    for name in ("deq_timedelta", "enq_qdepth", "deq_qdepth"):
-        fn.set_well_known(f"queueing_metadata.{name}", 0)
-    fn.set_well_known("standard_metadata.egress_port", fn.args["port"])
-    # One past the drop port, as BMv2 does: anything but the drop port.
-    fn.set_well_known("standard_metadata.egress_spec", DROP_PORT + 1)
-    fn.set_well_known("standard_metadata.packet_length", fn.internal("length_register"))
+    set_egress_metadata(fn, fn.args["port"])
     fn.call("egress", fn.ctx, fn.st)
-    with b.if_then(b.icmp_unsigned("==", fn.internal("exit"), _c(DROP))):
+    with b.if_then(b.icmp_unsigned("==", fn.internal("exit"), DROP)):
         b.ret_void()
     fn.set_internal("exit", 0)
     egress_clone(fn)
-    target = unit.program.well_known("standard_metadata.egress_spec")
-    assert target is not None
-    spec = resize(b, fn.read_field(target), 32)
-    with b.if_then(b.icmp_unsigned("==", spec, _c(DROP_PORT))):
+    with b.if_then(b.icmp_unsigned("==", egress_spec(fn), DROP_PORT)):
         fn.bump("dropped_egress")
         b.ret_void()
     if unit.program.uses("recirculate"):
-        with b.if_then(b.icmp_unsigned("!=", fn.internal("recirculate"), _c(0))):
+        with b.if_then(b.icmp_unsigned("!=", fn.internal("recirculate"), 0)):
             _recirculate(fn)
             b.ret_void()
     _transmit(fn)
@@ -214,10 +206,10 @@ def _transmit(fn: Fn) -> None:
     row = fn.word("out_count")
     frame = fn.at(fn.pointer("out_frames"), b.mul(row, fn.word("out_stride")))
     size = b.trunc(fn.call("deparse", fn.ctx, fn.st, slot_pointer(fn, fn.args["slot"]), frame), I32)
-    fn.store(Space.FRAME, size, fn.at(fn.pointer("out_lengths"), b.shl(row, _c(2, I64))), 4)
+    fn.store(Space.FRAME, size, fn.at(fn.pointer("out_lengths"), b.shl(row, 2)), 4)
     port = b.trunc(fn.args["port"], I16)
-    fn.store(Space.FRAME, port, fn.at(fn.pointer("out_ports"), b.shl(row, _c(1, I64))), 2)
-    fn.set_word("out_count", b.add(row, _c(1, I64)))
+    fn.store(Space.FRAME, port, fn.at(fn.pointer("out_ports"), b.shl(row, 1)), 2)
+    fn.set_word("out_count", b.add(row, 1))
 
 
 def _write_loop(unit: Unit) -> None:
@@ -228,22 +220,26 @@ def _write_loop(unit: Unit) -> None:
     b.position_at_end(head)
     waiting = b.icmp_unsigned("!=", fn.word("egress_head"), fn.word("egress_tail"))
     with b.if_then(waiting):
-        _return_if(fn, b.icmp_unsigned("<", fn.word("free_count"), _c(_SLOTS_PER_STEP, I64)), NEED_SLOTS)
+        _return_if(fn, b.icmp_unsigned("<", fn.word("free_count"), _SLOTS_PER_STEP), NEED_SLOTS)
         full = b.icmp_unsigned("==", fn.word("out_count"), fn.word("out_capacity"))
         _return_if(fn, full, NEED_OUTPUT)
         _egress_turn(fn, head)
     again = unit.program.uses("resubmit", "recirculate")
-    waiting = b.icmp_unsigned("!=", fn.word("ingress_head"), fn.word("ingress_tail")) if again else _c(0, I1)
+    waiting = (
+        b.icmp_unsigned("!=", fn.word("ingress_head"), fn.word("ingress_tail"))
+        if again
+        else ll.Constant(I1, 0)
+    )
     new = b.icmp_unsigned("!=", fn.word("in_next"), fn.word("in_count"))
     _return_if(fn, b.not_(b.or_(waiting, new)), DONE)
-    _return_if(fn, b.icmp_unsigned("<", fn.word("free_count"), _c(_SLOTS_PER_STEP + 1, I64)), NEED_SLOTS)
+    _return_if(fn, b.icmp_unsigned("<", fn.word("free_count"), _SLOTS_PER_STEP + 1), NEED_SLOTS)
     if unit.program.digests:
         full = b.icmp_unsigned("==", fn.word("digest_count"), fn.word("digest_capacity"))
         _return_if(fn, full, NEED_DIGESTS)
     if again:
         with b.if_then(waiting):
             slot = ring_slot(fn, "ingress")
-            _advance(fn, "ingress_head")
+            fn.bump("ingress_head")
             _spend(fn, slot, head)
             fn.call("ingress_step", fn.ctx, slot)
             b.branch(head)
@@ -251,43 +247,39 @@ def _write_loop(unit: Unit) -> None:
     b.branch(head)
 
 
-def _advance(fn: Fn, word: str) -> None:
-    fn.set_word(word, fn.b.add(fn.word(word), _c(1, I64)))
-
-
 def _return_if(fn: Fn, condition: Any, status: int) -> None:
     with fn.b.if_then(condition):
-        fn.b.ret(_c(status))
+        fn.b.ret(status)
 
 
 def _spend(fn: Fn, slot: Any, head: Any) -> None:
     """Count one step of the work that a packet from outside may cause; past the limit, drop the slot instead."""
     b = fn.b
     left = fn.word("steps_left")
-    with b.if_then(b.icmp_unsigned("==", left, _c(0, I64))):
+    with b.if_then(b.icmp_unsigned("==", left, 0)):
         fn.bump("dropped_looping")
         free_slot(fn, slot)
         b.branch(head)
-    fn.set_word("steps_left", b.sub(left, _c(1, I64)))
+    fn.set_word("steps_left", b.sub(left, 1))
 
 
 def _admit(fn: Fn) -> Any:
     """Take the next packet of the batch into a slot."""
     b, unit = fn.b, fn.unit
     row = fn.word("in_next")
-    fn.set_word("in_next", b.add(row, _c(1, I64)))
+    fn.set_word("in_next", b.add(row, 1))
     fn.set_word("steps_left", fn.word("steps_limit"))
     slot, state = take_slot(fn)
     frame = fn.at(fn.pointer("in_frames"), b.mul(row, fn.word("in_stride")))
-    size = fn.load(Space.TABLE, fn.at(fn.pointer("in_lengths"), b.shl(row, _c(2, I64))), I32, 4)
-    port = fn.load(Space.TABLE, fn.at(fn.pointer("in_ports"), b.shl(row, _c(1, I64))), I16, 2)
+    size = fn.load(Space.TABLE, fn.at(fn.pointer("in_lengths"), b.shl(row, 2)), I32, 4)
+    port = fn.load(Space.TABLE, fn.at(fn.pointer("in_ports"), b.shl(row, 1)), I16, 2)
     port = b.zext(port, I32)
     # The next packet is likely to be as long as this one.
     following = fn.at(frame, fn.word("in_stride"))
-    lines = b.add(b.lshr(b.zext(size, I64), _c(6, I64)), _c(1, I64))
+    lines = b.add(b.lshr(b.zext(size, I64), 6), 1)
     last = b.icmp_unsigned("==", fn.word("in_next"), fn.word("in_count"))
-    with fn.loop(b.select(last, _c(0, I64), lines)) as line:
-        fn.prefetch(fn.at(following, b.shl(line, _c(6, I64))))
+    with fn.loop(b.select(last, 0, lines)) as line:
+        fn.prefetch(fn.at(following, b.shl(line, 6)))
     fn.set_internal("packet", frame, state)
     for name in ("packet_length", "length_register", "ingress_length"):
         fn.set_internal(name, size, state)
@@ -305,25 +297,22 @@ def _egress_turn(fn: Fn, head: Any) -> None:
     slot = ring_slot(fn, "egress")
     state = slot_pointer(fn, slot)
     payload = b.sub(fn.internal("packet_length", state), fn.internal("payload_offset", state))
-    need = b.add(b.zext(payload, I64), _c(header_room(unit.program), I64))
+    need = b.add(b.zext(payload, I64), header_room(unit.program))
     wide = b.icmp_unsigned(">", need, fn.word("out_stride"))
     with b.if_then(wide):
         fn.set_word("needed", need)
-        b.ret(_c(NEED_WIDTH))
+        b.ret(NEED_WIDTH)
     count, turn = fn.internal("replica_count", state), fn.internal("replica_next", state)
-    following = b.add(turn, _c(1))
+    following = b.add(turn, 1)
     last = b.icmp_unsigned(">=", following, count)
-    with b.if_then(b.icmp_unsigned("==", fn.word("steps_left"), _c(0, I64))):
-        _advance(fn, "egress_head")
+    with b.if_then(b.icmp_unsigned("==", fn.word("steps_left"), 0)):
+        fn.bump("egress_head")
         fn.bump("dropped_looping")
         free_slot(fn, slot)
         b.branch(head)
-    fn.set_word("steps_left", b.sub(fn.word("steps_left"), _c(1, I64)))
-    work = fn.variable(PTR)
-    b.store(state, work)
-    port = fn.variable(I32)
-    b.store(fn.internal("egress_port", state), port)
-    with b.if_then(b.icmp_unsigned("!=", count, _c(0))):
+    fn.set_word("steps_left", b.sub(fn.word("steps_left"), 1))
+    work, port = fn.variable(PTR, state), fn.variable(I32, fn.internal("egress_port", state))
+    with b.if_then(b.icmp_unsigned("!=", count, 0)):
         fn.set_internal("replica_next", following, state)
         with b.if_then(b.not_(last)):
             # Slot 0 is kept for this: all replicas but the last are made on a copy.
@@ -333,12 +322,12 @@ def _egress_turn(fn: Fn, head: Any) -> None:
                 fn.copy(fn.at(copy, first), fn.at(state, first), end - first)
                 b.store(copy, work)
         index = b.zext(b.add(fn.internal("replica_offset", state), turn), I64)
-        replica = fn.at(fn.pointer("replicas"), b.shl(index, _c(3, I64)))
+        replica = fn.at(fn.pointer("replicas"), b.shl(index, 3))
         b.store(fn.load(Space.TABLE, replica, I32, 4), port)
         rid = fn.load(Space.TABLE, fn.at(replica, 4), I32, 4)
         fn.set_well_known("intrinsic_metadata.egress_rid", rid, state)
     with b.if_then(last):
-        _advance(fn, "egress_head")
+        fn.bump("egress_head")
     fn.call("egress_step", fn.ctx, slot, b.load(work, typ=PTR), b.load(port, typ=I32))
     with b.if_then(last):
         free_slot(fn, slot)

@@ -5,10 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from llvmlite import ir as ll
-
 from sim.switch import ir
-from sim.switch.codegen.emit import I64, i
+from sim.switch.codegen.emit import i
 from sim.switch.codegen.externs import Externs
 from sim.switch.codegen.runs import FieldName, Run
 from sim.switch.layout import FieldSlot
@@ -64,8 +62,8 @@ class Turns(Externs):
     def _loop(self, run: Run, variables: dict[FieldName, Any], cells: dict[str, Any]) -> Iterator[None]:
         fn = self.fn
         at_once = fn.unit.turns_at_once if run.turns % fn.unit.turns_at_once == 0 else 1
-        with fn.loop(ll.Constant(I64, run.turns // at_once), vectorized=True) as number:
-            first = fn.b.mul(number, ll.Constant(I64, at_once))
+        with fn.loop(run.turns // at_once, vectorized=True) as number:
+            first = fn.b.mul(number, at_once)
             for further in range(at_once):
                 self._turn = _Turn(run, first, further, variables, cells)
                 yield
@@ -75,7 +73,7 @@ class Turns(Externs):
         assert self._turn is not None
         if step == 0:
             return pointer
-        first = self.fn.at(pointer, self.fn.b.mul(self._turn.number, ll.Constant(I64, step)))
+        first = self.fn.at(pointer, self.fn.b.mul(self._turn.number, step))
         return self.fn.at(first, step * self._turn.further)
 
     def field_place(self, expr: ir.Expr) -> tuple[Any, FieldSlot]:

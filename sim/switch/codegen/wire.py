@@ -10,7 +10,7 @@ from typing import Any
 
 from llvmlite import ir as ll
 
-from sim.switch.codegen.emit import I32, I64, Fn, Space, i, resize
+from sim.switch.codegen.emit import I32, I64, Fn, Space, i, joined, resize
 from sim.switch.layout import FieldSlot, HeaderShape, WireSlot
 
 _RUN = 4
@@ -97,7 +97,7 @@ def extract_header(fn: Fn, header: Any, shape: HeaderShape, packet: Any, varbit_
         if piece.kind == "varbit":
             slot = piece.slots[0]
             fn.store(Space.STATE, varbit_bits, fn.at(header, 4), 4)
-            size = fn.b.lshr(varbit_bits, ll.Constant(I32, 3))
+            size = fn.b.lshr(varbit_bits, 3)
             fn.copy(fn.at(header, slot.offset), fn.at(packet, offset), fn.b.zext(size, I64))
             packet = fn.at(packet, fn.b.zext(size, I64))
             continue
@@ -109,7 +109,7 @@ def extract_header(fn: Fn, header: Any, shape: HeaderShape, packet: Any, varbit_
             left = bits
             for slot in piece.slots:
                 left -= slot.width
-                part = fn.b.lshr(value, ll.Constant(i(bits), left)) if left else value
+                part = fn.b.lshr(value, left) if left else value
                 fn.store_slot(header, slot, resize(fn.b, part, slot.width))
         offset += piece.bits // 8
 
@@ -134,7 +134,7 @@ def write_header(
         if piece.kind == "varbit":
             slot = piece.slots[0]
             bits = fn.load(Space.STATE, fn.at(header, 4), I32, 4)
-            size = fn.b.zext(fn.b.lshr(bits, ll.Constant(I32, 3)), I64)
+            size = fn.b.zext(fn.b.lshr(bits, 3), I64)
             fn.copy(fn.at(out, offset), fn.at(header, slot.offset), size)
             out = fn.at(out, size)
             continue
@@ -142,12 +142,8 @@ def write_header(
             _move_run(fn, piece, header, out, offset, extract=False)
         else:
             bits = (piece.bits + 7) // 8 * 8
-            value = ll.Constant(i(bits), 0)
-            left = bits
-            for slot in piece.slots:
-                left -= slot.width
-                part = resize(fn.b, fn.load_slot(header, slot), bits)
-                value = fn.b.or_(value, fn.b.shl(part, ll.Constant(i(bits), left)) if left else part)
+            parts = ((fn.load_slot(header, slot), slot.width) for slot in piece.slots)
+            value = joined(fn.b, parts, bits, bits)
             fn.store(Space.FRAME, fn.bswap(value), fn.at(out, offset), 1)
         offset += piece.bits // 8
     return fn.at(out, offset)
