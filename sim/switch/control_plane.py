@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sim.switch import ir
 from sim.switch.entries import Match, TableEntry
-from sim.switch.errors import EntryError, UnknownNameError
+from sim.switch.errors import EntryError, InUseError, UnknownNameError
 from sim.switch.extern_memory import ExternMemory, MeterRate, read_meter, write_meter
 from sim.switch.layout import Context
 from sim.switch.packets import Packets
@@ -229,7 +229,7 @@ class ControlPlane(ABC):
             if table.table.profile == profile and any(
                 getattr(entry, kind) == number for entry in table.entries.values()
             ):
-                raise EntryError(f"{kind} {number} of {profile} is used by an entry of table {name}")
+                raise InUseError(f"{kind} {number} of {profile} is used by an entry of table {name}")
 
     # Externs.
 

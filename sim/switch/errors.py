@@ -35,5 +35,9 @@ class DuplicateError(EntryError):
     """An entry, member or group that is there already."""
 
 
+class InUseError(EntryError):
+    """A member or group that an entry or a group leads to."""
+
+
 class FullError(EntryError):
     """A table or action profile that holds as many entries as the program declares."""

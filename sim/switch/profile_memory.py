@@ -4,7 +4,7 @@ import numpy as np
 
 from sim.switch import ir
 from sim.switch.action_words import find_action, pack_action
-from sim.switch.errors import DuplicateError, EntryError, FullError, UnknownNameError
+from sim.switch.errors import DuplicateError, EntryError, FullError, InUseError, UnknownNameError
 from sim.switch.table_layout import member_words
 
 _M64 = (1 << 64) - 1
@@ -40,12 +40,7 @@ class ProfileMemory:
         return self._indices[member]
 
     def group_index(self, group: int) -> int:
-        """Return the index of a group.
-
-        Raises UnknownNameError if there is no such group. Raises EntryError if the profile has no selector, so no groups.
-        """
-        if self.profile.selector is None:
-            raise EntryError(f"action profile {self.profile.name} has no selector, so no groups")
+        """Return the index of a group, or raise `UnknownNameError`."""
         if group not in self._group_indices:
             raise UnknownNameError(f"action profile {self.profile.name} has no group {group}")
         return self._group_indices[group]
@@ -79,7 +74,7 @@ class ProfileMemory:
         index = self.member_index(member)
         holder = next((g for g, held in self.groups.items() if any(m == member for m, _ in held)), None)
         if holder is not None:
-            raise EntryError(f"member {member} of {self.profile.name} is in group {holder}")
+            raise InUseError(f"member {member} of {self.profile.name} is in group {holder}")
         self._records[index] = 0
         self._records[index, 0] = _M64
         del self._indices[member], self.members[member]

@@ -1,15 +1,17 @@
 """Arrays that are read and written by index: counters, meters and registers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
 from netsum_common.p4rt import p4data_pb2, p4runtime_pb2
 from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime import bytestrings
-from sim.switch.p4runtime.catalog import Array, Catalog, lookup
-from sim.switch.p4runtime.errors import invalid, out_of_range, unimplemented
-from sim.switch.p4runtime.measures import decode_count, decode_rates, encode_count
+from sim.switch.p4runtime.catalog import Array, Catalog, asked, lookup
+from sim.switch.p4runtime.errors import invalid, out_of_range
+from sim.switch.p4runtime.measures import decode_count, decode_rates, encode_count, refuse_colors
+from sim.switch.p4runtime.stores import Store
+from sim.switch.table_layout import split
 
 
 class Counters:
@@ -31,10 +33,12 @@ class Counters:
 
     def read(self, message: Any) -> Iterator[Any]:
         """Yield one count, all of a counter, or all of all counters."""
-        asked = [self._counter(message.counter_id)] if message.counter_id else self._catalog.counters.values()
+        counters = (
+            [self._counter(message.counter_id)] if message.counter_id else self._catalog.counters.values()
+        )
         found = [
             (counter, index, self._switch.counter_read(counter.name, index))
-            for counter in asked
+            for counter in counters
             for index in _indices(message, counter)
         ]
         return (self._message(*each) for each in found)
@@ -51,8 +55,10 @@ class Counters:
         return p4runtime_pb2.Entity(counter_entry=entry)
 
 
-class Meters:
+class Meters(Store):
     """The indirect meters of a switch."""
+
+    CHANGED = ("_configs",)
 
     def __init__(self, catalog: Catalog, switch: ControlPlane) -> None:
         self._catalog = catalog
@@ -64,7 +70,7 @@ class Meters:
         """Set the rates of one cell, or of all if no index is given; without rates everything is green."""
         meter = self._meter(message.meter_id)
         indices = _indices(message, meter)
-        _refuse_colors(message)
+        refuse_colors(message, "counter_data")
         rates = decode_rates(message.config, meter.name) if message.HasField("config") else None
         for index in indices:
             self._switch.meter_config(meter.name, index, rates)
@@ -75,10 +81,10 @@ class Meters:
 
     def read(self, message: Any) -> Iterator[Any]:
         """Yield the rates of one cell, all of a meter, or all of all meters."""
-        _refuse_colors(message)
-        asked = [self._meter(message.meter_id)] if message.meter_id else self._catalog.meters.values()
+        refuse_colors(message, "counter_data")
+        meters = [self._meter(message.meter_id)] if message.meter_id else self._catalog.meters.values()
         found = []
-        for meter in asked:
+        for meter in meters:
             for index in _indices(message, meter):
                 entry = p4runtime_pb2.MeterEntry(
                     meter_id=meter.id, config=self._configs.get((meter.id, index))
@@ -86,14 +92,6 @@ class Meters:
                 entry.index.index = index
                 found.append(p4runtime_pb2.Entity(meter_entry=entry))
         return iter(found)
-
-    def save(self) -> Any:
-        """Return what `restore` takes."""
-        return dict(self._configs)
-
-    def restore(self, saved: Any) -> None:
-        """Restore a saved state."""
-        self._configs = dict(saved)
 
     def _meter(self, identifier: int) -> Array:
         if identifier in self._catalog.direct_meters:
@@ -121,16 +119,12 @@ class Registers:
         )
         cells = self._switch.register_view(register.name)
         for index in indices:
-            cells[index] = value if cells.ndim == 1 else _split(value, cells.shape[1])
+            cells[index] = value if cells.ndim == 1 else split(value, cells.shape[1])
 
     def read(self, message: Any) -> Iterator[Any]:
         """Yield one cell, all of a register, or all of all registers."""
-        if message.register_id:
-            asked: Iterable[Array] = [lookup(self._catalog.registers, message.register_id, "register")]
-        else:
-            asked = self._catalog.registers.values()
         found = []
-        for register in asked:
+        for register in asked(self._catalog.registers, message.register_id, "register"):
             indices = _indices(message, register)
             cells = self._switch.register_view(register.name)[indices.start : indices.stop]
             found.append((register, indices, cells.copy()))
@@ -143,10 +137,9 @@ class Registers:
     @staticmethod
     def _message(register: Array, index: int, cell: int | list[int]) -> Any:
         value = cell if isinstance(cell, int) else sum(word << (64 * n) for n, word in enumerate(cell))
-        if register.signed and value >> (register.bitwidth - 1):
-            data = bytestrings.encode_signed(value - (1 << register.bitwidth))
-        elif register.signed:
-            data = bytestrings.encode_signed(value)
+        if register.signed:
+            negative = value >> (register.bitwidth - 1)
+            data = bytestrings.encode_signed(value - (negative << register.bitwidth))
         else:
             data = bytestrings.encode(value)
         entry = p4runtime_pb2.RegisterEntry(register_id=register.id, data=p4data_pb2.P4Data(bitstring=data))
@@ -164,12 +157,3 @@ def _indices(message: Any, array: Array) -> range:
     if index >= array.size:
         raise out_of_range(f"{array.name} has the indices 0 to {array.size - 1}, not {index}")
     return range(index, index + 1)
-
-
-def _refuse_colors(message: Any) -> None:
-    if message.HasField("counter_data"):
-        raise unimplemented("the switch does not count packets by meter color; leave counter_data unset")
-
-
-def _split(value: int, words: int) -> list[int]:
-    return [value >> (64 * n) & ((1 << 64) - 1) for n in range(words)]

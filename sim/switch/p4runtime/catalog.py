@@ -304,6 +304,11 @@ def _header(each: Any) -> tuple[Field, ...]:
     return tuple(Field(part.id, part.name, part.bitwidth) for part in each.metadata)
 
 
+def asked(items: Mapping[int, Item], identifier: int, what: str) -> list[Item]:
+    """Return the objects that a request to read means: all if its id is 0; otherwise as `lookup`."""
+    return [lookup(items, identifier, what)] if identifier else list(items.values())
+
+
 def lookup(items: Mapping[int, Item], identifier: int, what: str) -> Item:
     """Find an object by its P4Runtime id. Raises P4RuntimeError: INVALID_ARGUMENT: the P4Info has no such object."""
     try:

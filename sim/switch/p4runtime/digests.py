@@ -13,6 +13,7 @@ from sim.switch import Digest as Learned
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import Catalog, Digest, lookup
 from sim.switch.p4runtime.errors import already_exists, invalid, not_found
+from sim.switch.p4runtime.stores import Store
 
 Sample = tuple[int, ...]
 
@@ -29,8 +30,10 @@ class _Feed:
     unacknowledged: set[Sample] = field(default_factory=set)
 
 
-class DigestLists:
+class DigestLists(Store):
     """The digests of one program."""
+
+    CHANGED = ("_feeds",)
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -91,14 +94,6 @@ class DigestLists:
             if feed.waiting and now_ns - feed.waiting_since_ns >= feed.entry.config.max_timeout_ns:
                 ready.append(self._close(feed, now_ns))
         return ready
-
-    def save(self) -> Any:
-        """Return what `restore` takes."""
-        return copy.deepcopy(self._feeds)
-
-    def restore(self, saved: Any) -> None:
-        """Restore a saved state, which cannot be used afterwards."""
-        self._feeds = saved
 
     def acknowledge(self, ack: Any) -> None:
         """Take a controller's `DigestListAck`. Raises P4RuntimeError: INVALID_ARGUMENT: no such digest."""

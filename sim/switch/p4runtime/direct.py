@@ -1,19 +1,22 @@
 """Direct counters and meters: those that belong to table entries and are made and removed with them."""
 
 from copy import deepcopy
-from typing import Any
+from typing import Any, Literal
 
 from sim.switch import TableEntry
 from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.catalog import Catalog, Table
 from sim.switch.p4runtime.errors import invalid, unimplemented
-from sim.switch.p4runtime.measures import decode_count, decode_rates, encode_count
+from sim.switch.p4runtime.measures import decode_count, decode_rates, encode_count, refuse_colors
+from sim.switch.p4runtime.stores import Store
 
 _Cell = tuple[str, object]
 
 
-class DirectResources:
+class DirectResources(Store):
     """The direct counters and meters of a switch."""
+
+    CHANGED = ("_configs",)
 
     def __init__(self, catalog: Catalog, switch: ControlPlane) -> None:
         self._catalog = catalog
@@ -25,10 +28,10 @@ class DirectResources:
         """Refuse the `counter_data` and `meter_config` of a `TableEntry` that the table cannot have."""
         refuse_colors(message, "meter_counter_data")
         if message.HasField("counter_data"):
-            self.check_counter(table, default=message.is_default_action)
+            check_kind(table, message, "counter")
             decode_count(message.counter_data, table.name)
         if message.HasField("meter_config"):
-            self.check_meter(table, default=message.is_default_action)
+            check_kind(table, message, "meter")
             decode_rates(message.meter_config, table.name)
 
     def write(self, message: Any, table: Table, entry: TableEntry) -> None:
@@ -64,35 +67,13 @@ class DirectResources:
         else:
             self._configs[_cell(table, entry)] = deepcopy(config)
 
-    @staticmethod
-    def check_counter(table: Table, *, default: bool) -> None:
-        """Refuse a table without direct counter, and the default entry, whose hits the switch does not count."""
-        if not table.counter_id:
-            raise invalid(f"{table.name} has no direct counter")
-        if default:
-            raise unimplemented(f"{table.name}: the switch counts hits of entries, not of the default one")
 
-    @staticmethod
-    def check_meter(table: Table, *, default: bool) -> None:
-        """Refuse a table without direct meter, and the default entry, which the switch does not meter."""
-        if not table.meter_id:
-            raise invalid(f"{table.name} has no direct meter")
-        if default:
-            raise unimplemented(f"{table.name}: the switch meters hits of entries, not of the default one")
-
-    def save(self) -> Any:
-        """Return what `restore` takes."""
-        return dict(self._configs)
-
-    def restore(self, saved: Any) -> None:
-        """Restore a saved state."""
-        self._configs = dict(saved)
-
-
-def refuse_colors(message: Any, field: str) -> None:
-    """Refuse counts by meter color, which the switch does not keep."""
-    if message.HasField(field):
-        raise unimplemented(f"the switch does not count packets by meter color; leave {field} unset")
+def check_kind(table: Table, entry: Any, kind: Literal["counter", "meter"]) -> None:
+    """Refuse a table without a direct counter or meter, and the default entry, whose hits the switch does not measure."""
+    if not (table.counter_id if kind == "counter" else table.meter_id):
+        raise invalid(f"{table.name} has no direct {kind}")
+    if entry.is_default_action:
+        raise unimplemented(f"{table.name}: a {kind} is for hits of entries, not of the default one")
 
 
 def _cell(table: Table, entry: TableEntry) -> _Cell:

@@ -6,8 +6,9 @@ from typing import Any
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch import TableEntry
 from sim.switch.p4runtime.catalog import Table
-from sim.switch.p4runtime.direct import DirectResources, refuse_colors
+from sim.switch.p4runtime.direct import DirectResources, check_kind
 from sim.switch.p4runtime.errors import invalid
+from sim.switch.p4runtime.measures import refuse_colors
 from sim.switch.p4runtime.tables import Tables
 
 
@@ -21,7 +22,7 @@ class DirectCounters:
     def modify(self, message: Any) -> None:
         """Set the count of an entry."""
         asked = _table_entry(message)
-        self._direct.check_counter(self._tables.table(asked), default=asked.is_default_action)
+        check_kind(self._tables.table(asked), asked, "counter")
         table, entry = self._tables.find(asked)
         if message.HasField("data"):
             self._direct.set_counter(table, entry, message.data)
@@ -30,7 +31,7 @@ class DirectCounters:
         """Yield the count of one entry, of all of a table, or of all of all tables."""
         asked = _table_entry(message)
         if asked.table_id:
-            self._direct.check_counter(self._tables.table(asked), default=asked.is_default_action)
+            check_kind(self._tables.table(asked), asked, "counter")
         found = [
             (table, entry, self._direct.counter(table, entry))
             for table, entry in self._tables.selected(asked)
@@ -55,7 +56,7 @@ class DirectMeters:
         """Set the rates of an entry; without rates everything is green."""
         refuse_colors(message, "counter_data")
         asked = _table_entry(message)
-        self._direct.check_meter(self._tables.table(asked), default=asked.is_default_action)
+        check_kind(self._tables.table(asked), asked, "meter")
         table, entry = self._tables.find(asked)
         self._direct.set_meter(table, entry, message.config if message.HasField("config") else None)
 
@@ -64,7 +65,7 @@ class DirectMeters:
         refuse_colors(message, "counter_data")
         asked = _table_entry(message)
         if asked.table_id:
-            self._direct.check_meter(self._tables.table(asked), default=asked.is_default_action)
+            check_kind(self._tables.table(asked), asked, "meter")
         found = [
             (table, entry, self._direct.meter(table, entry))
             for table, entry in self._tables.selected(asked)

@@ -5,10 +5,10 @@ hit when its count has changed: times are as exact as the period is short.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from sim.switch import TableEntry
+from sim.switch.p4runtime.stores import Store
 
 
 @dataclass
@@ -21,8 +21,10 @@ class _Seen:
     since_ns: int
 
 
-class IdleWatch:
+class IdleWatch(Store):
     """The entries of the tables that have idle time-outs."""
+
+    CHANGED = ("_seen",)
 
     def __init__(self, hits: Callable[[str, TableEntry], int]) -> None:
         self._hits = hits
@@ -53,14 +55,6 @@ class IdleWatch:
                 seen.since_ns = now_ns
                 found.append((table, seen.entry))
         return found
-
-    def save(self) -> Any:
-        """Return what `restore` takes."""
-        return {identity: replace(seen) for identity, seen in self._seen.items()}
-
-    def restore(self, saved: Any) -> None:
-        """Restore a saved state, which cannot be used afterwards."""
-        self._seen = saved
 
     def _look(self, table: str, seen: _Seen, now_ns: int) -> None:
         hits = self._hits(table, seen.entry)

@@ -50,6 +50,12 @@ def decode_rates(config: Any, what: str) -> Rates:
     return (committed, _burst(config.cburst)), (peak, _burst(config.pburst))
 
 
+def refuse_colors(message: Any, field: str) -> None:
+    """Refuse counts by meter color, which the switch does not keep."""
+    if message.HasField(field):
+        raise unimplemented(f"the switch does not count packets by meter color; leave {field} unset")
+
+
 def _rate(per_second: int) -> float:
     return 1e18 if per_second == _UNLIMITED else per_second / 1e6
 

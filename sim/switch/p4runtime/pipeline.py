@@ -11,6 +11,7 @@ from sim.switch import (
     DuplicateError,
     EntryError,
     FullError,
+    InUseError,
     SwitchError,
     UnknownNameError,
     UnsupportedProgramError,
@@ -28,15 +29,17 @@ from sim.switch.p4runtime.direct_entries import DirectCounters, DirectMeters
 from sim.switch.p4runtime.errors import Code, P4RuntimeError, invalid, unimplemented
 from sim.switch.p4runtime.profiles import ActionProfiles
 from sim.switch.p4runtime.replication import CloneSessions, MulticastGroups
+from sim.switch.p4runtime.stores import Store
 from sim.switch.p4runtime.tables import Tables
 from sim.switch.p4runtime.value_sets import ValueSets
 
 _Update = p4runtime_pb2.Update
-_Handle = Callable[[Any], None]
+_NAMES = {_Update.INSERT: "insert", _Update.MODIFY: "modify", _Update.DELETE: "delete"}
 
 _CODES: tuple[tuple[type[SwitchError], Code], ...] = (
     (DuplicateError, Code.ALREADY_EXISTS),
     (FullError, Code.RESOURCE_EXHAUSTED),
+    (InUseError, Code.FAILED_PRECONDITION),
     (EntryError, Code.INVALID_ARGUMENT),
     (UnknownNameError, Code.NOT_FOUND),
 )
@@ -63,17 +66,26 @@ class ForwardingPipeline:
         except NetsumError as error:
             raise invalid(f"the program cannot run here: {error}") from None
         self.digests = DigestLists(self.catalog)
-        self._profiles = ActionProfiles(self.catalog, self.switch)
-        self._direct = DirectResources(self.catalog, self.switch)
-        self.tables = Tables(self.catalog, self.switch, self._profiles, self._direct, clock_ns)
-        self._direct_counters = DirectCounters(self.tables, self._direct)
-        self._direct_meters = DirectMeters(self.tables, self._direct)
-        self._counters = Counters(self.catalog, self.switch)
-        self._meters = Meters(self.catalog, self.switch)
-        self._registers = Registers(self.catalog, self.switch)
-        self._value_sets = ValueSets(self.catalog, self.switch)
-        self._groups = MulticastGroups(self.switch)
-        self._sessions = CloneSessions(self.switch)
+        profiles = ActionProfiles(self.catalog, self.switch)
+        direct = DirectResources(self.catalog, self.switch)
+        self.tables = Tables(self.catalog, self.switch, profiles, direct, clock_ns)
+        # What holds the entities of each form, and the end of its methods' names.
+        self._entities: dict[str, tuple[Any, str]] = {
+            "table_entry": (self.tables, ""),
+            "action_profile_member": (profiles, "_member"),
+            "action_profile_group": (profiles, "_group"),
+            "counter_entry": (Counters(self.catalog, self.switch), ""),
+            "direct_counter_entry": (DirectCounters(self.tables, direct), ""),
+            "meter_entry": (Meters(self.catalog, self.switch), ""),
+            "direct_meter_entry": (DirectMeters(self.tables, direct), ""),
+            "register_entry": (Registers(self.catalog, self.switch), ""),
+            "multicast_group_entry": (MulticastGroups(self.switch), ""),
+            "clone_session_entry": (CloneSessions(self.switch), ""),
+            "value_set_entry": (ValueSets(self.catalog, self.switch), ""),
+            "digest_entry": (self.digests, ""),
+        }
+        held = {id(store): store for store, _ in self._entities.values() if isinstance(store, Store)}
+        self._stores: list[Store] = [*held.values(), direct, self.tables.idle_watch]
 
     def same_program(self, other: "ForwardingPipeline") -> bool:
         """Whether both have the same P4Info and the same code."""
@@ -83,8 +95,10 @@ class ForwardingPipeline:
     def write(self, update: Any) -> None:
         """Carry out one `Update`; `P4RuntimeError` if it cannot be carried out; nothing has changed."""
         form, entity = _unwrapped(update.entity)
+        if form not in self._entities:
+            raise unimplemented(f"writing {form} is not supported; v1model has no such extern")
         try:
-            handle = self._handlers(form).get(update.type)
+            handle = self._method(form, _NAMES.get(update.type, ""))
             if handle is None:
                 raise _wrong_type(update.type, form)
             handle(entity)
@@ -95,74 +109,27 @@ class ForwardingPipeline:
     def read(self, entity: Any) -> Iterator[Any]:
         """Find the entities that one selects, as they are now; the iterator only writes them down."""
         form, wanted = _unwrapped(entity)
-        readers: dict[str, Callable[[Any], Iterator[Any]]] = {
-            "table_entry": self.tables.read,
-            "action_profile_member": self._profiles.read_members,
-            "action_profile_group": self._profiles.read_groups,
-            "counter_entry": self._counters.read,
-            "direct_counter_entry": self._direct_counters.read,
-            "meter_entry": self._meters.read,
-            "direct_meter_entry": self._direct_meters.read,
-            "register_entry": self._registers.read,
-            "multicast_group_entry": self._groups.read,
-            "clone_session_entry": self._sessions.read,
-            "value_set_entry": self._value_sets.read,
-            "digest_entry": self.digests.read,
-        }
-        if form not in readers:
+        read = self._method(form, "read")
+        if read is None:
             raise unimplemented(f"reading {form} is not supported; v1model has no such extern")
-        return readers[form](wanted)
+        found: Iterator[Any] = read(wanted)
+        return found
 
-    def _handlers(self, form: str) -> dict[int, _Handle]:
-        """Who carries out the updates of a form of entity, by type of update."""
-        if form == "table_entry":
-            return _full(self.tables)
-        if form == "action_profile_member":
-            profiles = self._profiles
-            return _by_type(profiles.insert_member, profiles.modify_member, profiles.delete_member)
-        if form == "action_profile_group":
-            profiles = self._profiles
-            return _by_type(profiles.insert_group, profiles.modify_group, profiles.delete_group)
-        if form == "multicast_group_entry":
-            return _full(self._groups)
-        if form == "clone_session_entry":
-            return _full(self._sessions)
-        if form == "digest_entry":
-            return _full(self.digests)
-        modified: dict[str, _Handle] = {
-            "counter_entry": self._counters.modify,
-            "direct_counter_entry": self._direct_counters.modify,
-            "meter_entry": self._meters.modify,
-            "direct_meter_entry": self._direct_meters.modify,
-            "register_entry": self._registers.modify,
-            "value_set_entry": self._value_sets.modify,
-        }
-        if form not in modified:
-            raise unimplemented(f"writing {form} is not supported; v1model has no such extern")
-        return {_Update.MODIFY: modified[form]}
+    def _method(self, form: str, name: str) -> Callable[[Any], Any] | None:
+        """Return what inserts, modifies, deletes or reads entities of a form; None if nothing does."""
+        store, suffix = self._entities.get(form, (None, ""))
+        return getattr(store, f"{name}{suffix}", None)
 
     def save(self) -> Any:
         """Return what `restore` takes: everything the control plane and packets have done."""
-        return self.switch.save_state(), [store.save() for store in self._stores()]
+        return self.switch.save_state(), [store.save() for store in self._stores]
 
     def restore(self, saved: Any) -> None:
         """Restore a saved state, which cannot be used afterwards."""
         state, kept = saved
         self.switch.restore_state(state)
-        for store, each in zip(self._stores(), kept, strict=True):
+        for store, each in zip(self._stores, kept, strict=True):
             store.restore(each)
-
-    def _stores(self) -> tuple[Any, ...]:
-        return (
-            self._profiles,
-            self._direct,
-            self.tables,
-            self.digests,
-            self._meters,
-            self._value_sets,
-            self._groups,
-            self._sessions,
-        )
 
 
 def _load(compiled: bytes) -> ir.Program:
@@ -194,14 +161,6 @@ def _unwrapped(entity: Any) -> tuple[str, Any]:
             )
         message = getattr(message, form)
     return form, message
-
-
-def _by_type(insert: _Handle, modify: _Handle, delete: _Handle) -> dict[int, _Handle]:
-    return {_Update.INSERT: insert, _Update.MODIFY: modify, _Update.DELETE: delete}
-
-
-def _full(store: Any) -> dict[int, _Handle]:
-    return _by_type(store.insert, store.modify, store.delete)
 
 
 def _wrong_type(update_type: int, form: str) -> P4RuntimeError:

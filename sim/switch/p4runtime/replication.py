@@ -9,6 +9,7 @@ from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.errors import already_exists, invalid, not_found, out_of_range, unimplemented
+from sim.switch.p4runtime.stores import Store
 
 FIRST_RESERVED_GROUP = 1 << 15
 """BMv2 keeps the groups from here on for itself; the same limit makes the same requests valid on both."""
@@ -18,9 +19,10 @@ _PORT_BITS = 9
 _INSTANCE_BITS = 16
 
 
-class _Copies(ABC):
+class _Copies(Store, ABC):
     """Entries of the packet replication engine that are numbered and have replicas."""
 
+    CHANGED = ("_kept",)
     what: str  # Name of the kind in errors.
 
     def __init__(self, switch: ControlPlane) -> None:
@@ -43,14 +45,6 @@ class _Copies(ABC):
         number = self._existing(entry)
         self._remove(number)
         del self._kept[number]
-
-    def save(self) -> Any:
-        """Return what `restore` takes."""
-        return dict(self._kept)
-
-    def restore(self, saved: Any) -> None:
-        """Restore a saved state."""
-        self._kept = dict(saved)
 
     def _existing(self, entry: Any) -> int:
         number = self._number(entry)

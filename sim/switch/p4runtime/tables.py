@@ -14,6 +14,7 @@ from sim.switch.p4runtime.errors import invalid, not_found, permission_denied
 from sim.switch.p4runtime.idle import IdleWatch
 from sim.switch.p4runtime.keys import Match, canonical_key, decode_key, encode_key
 from sim.switch.p4runtime.profiles import ActionProfiles
+from sim.switch.p4runtime.stores import Store
 
 Identity: TypeAlias = tuple[tuple[Match, ...], int]
 """Identity of an entry: its key and its priority."""
@@ -34,11 +35,13 @@ class Note:
 _NO_NOTE = Note()
 
 
-class Tables:
+class Tables(Store):
     """The tables of a switch, as P4Runtime describes them.
 
     The engine stores the entries and checks them against the program. Kept here are the notes of those entries that have one.
     """
+
+    CHANGED = ("_notes", "_defaults")
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class Tables:
         self._profiles = profiles
         self._direct = direct
         self._clock_ns = clock_ns
-        self._idle = IdleWatch(lambda table, entry: switch.direct_counter_read(table, entry)[0])
+        self.idle_watch = IdleWatch(lambda table, entry: switch.direct_counter_read(table, entry)[0])
         self._notes: dict[int, dict[Identity, Note]] = {number: {} for number in catalog.tables}
         self._defaults: dict[int, Note] = {}
         for table in catalog.tables.values():
@@ -109,7 +112,7 @@ class Tables:
             raise permission_denied(f"{table.name}: the program fixes its entries")
         old = self._existing(table, identity)
         if table.ageing:
-            self._idle.forget(table.name, old)
+            self.idle_watch.forget(table.name, old)
         self._switch.table_delete(table.name, old)
         note = self._notes[table.id].pop(identity, _NO_NOTE)
         self._direct.forget(table, old)
@@ -154,22 +157,17 @@ class Tables:
         elif form in ("action_profile_member_id", "action_profile_group_id"):
             kind = "member" if form == "action_profile_member_id" else "group"
             number = getattr(message.action, form)
-            self._profiles.check_target(table.profile_id, kind, number)
+            self._profiles.by_hand(table.profile_id)
             entry = replace(TableEntry(*identity), **{kind: number})
             put(table.name, entry)
-            self._profiles.count(table.profile_id, kind, number, +1)
         else:
             raise invalid(f"{table.name} has an action profile: give a member, a group or a set of actions")
         return entry, _note_of(message, action_set)
 
     def _release(self, table: Table, entry: TableEntry, note: Note) -> None:
-        """Release the member or group that a deleted entry referred to."""
+        """Remove the set of actions that an entry brought along, once nothing leads to it."""
         if entry.group is not None and note.action_set is not None:
             self._profiles.remove_set(table.profile_id, entry.group)
-        elif entry.group is not None:
-            self._profiles.count(table.profile_id, "group", entry.group, -1)
-        elif entry.member is not None:
-            self._profiles.count(table.profile_id, "member", entry.member, -1)
 
     def _keep(self, table: Table, entry: TableEntry, note: Note) -> None:
         notes, identity = self._notes[table.id], (entry.key, entry.priority)
@@ -178,7 +176,7 @@ class Tables:
         else:
             notes.pop(identity, None)
         if table.ageing:
-            self._idle.watch(table.name, entry, note.idle_timeout_ns, self._clock_ns())
+            self.idle_watch.watch(table.name, entry, note.idle_timeout_ns, self._clock_ns())
 
     def _note(self, table: Table, entry: TableEntry) -> Note:
         return self._notes[table.id].get((entry.key, entry.priority), _NO_NOTE)
@@ -278,7 +276,7 @@ class Tables:
                 if not message.is_default_action:
                     self._add_resources(answer, message, table, entry)
                     if ageing_asked and table.ageing:
-                        elapsed_ns = self._idle.elapsed_ns(table.name, entry, self._clock_ns())
+                        elapsed_ns = self.idle_watch.elapsed_ns(table.name, entry, self._clock_ns())
                         answer.time_since_last_hit.elapsed_ns = elapsed_ns
                 found.append((answer, table, entry, note))
         return (self._completed(*each) for each in found)
@@ -287,7 +285,7 @@ class Tables:
         """List the entries whose idle time-out has passed since they were hit or listed last."""
         tables = {table.name: table for table in self._catalog.tables.values()}
         found = []
-        for name, entry in self._idle.expired(now_ns):
+        for name, entry in self.idle_watch.expired(now_ns):
             table = tables[name]
             note = self._note(table, entry)
             found.append(self._completed(p4runtime_pb2.TableEntry(), table, entry, note).table_entry)
@@ -340,20 +338,6 @@ class Tables:
         else:
             answer.action.action.CopyFrom(encode_action(entry.action, entry.params, self._catalog))
         return p4runtime_pb2.Entity(table_entry=answer)
-
-    # Going back
-
-    def save(self) -> Any:
-        """Return what `restore` takes."""
-        notes = {table_id: dict(notes) for table_id, notes in self._notes.items()}
-        return notes, dict(self._defaults), self._idle.save()
-
-    def restore(self, saved: Any) -> None:
-        """Restore a saved state."""
-        notes, defaults, idle = saved
-        self._notes = {table_id: dict(kept) for table_id, kept in notes.items()}
-        self._defaults = dict(defaults)
-        self._idle.restore(idle)
 
 
 def _note_of(message: Any, action_set: Any | None = None) -> Note:

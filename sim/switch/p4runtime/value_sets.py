@@ -7,13 +7,16 @@ from typing import Any
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch import Exact
 from sim.switch.control_plane import ControlPlane
-from sim.switch.p4runtime.catalog import Catalog, KeyField, MatchKind, ValueSet, lookup
+from sim.switch.p4runtime.catalog import Catalog, MatchKind, ValueSet, asked, lookup
 from sim.switch.p4runtime.errors import already_exists, exhausted, invalid, unimplemented
 from sim.switch.p4runtime.keys import decode_key
+from sim.switch.p4runtime.stores import Store
 
 
-class ValueSets:
+class ValueSets(Store):
     """The value sets of a switch."""
+
+    CHANGED = ("_sets",)
 
     def __init__(self, catalog: Catalog, switch: ControlPlane) -> None:
         self._catalog = catalog
@@ -37,33 +40,18 @@ class ValueSets:
         """Yield one value set, or all."""
         if message.members:
             raise invalid("members must not be set in a request to read")
-        if message.value_set_id:
-            asked = [lookup(self._catalog.value_sets, message.value_set_id, "value set")]
-        else:
-            asked = list(self._catalog.value_sets.values())
         found = [
-            self._sets.get(each.id) or p4runtime_pb2.ValueSetEntry(value_set_id=each.id) for each in asked
+            self._sets.get(each.id) or p4runtime_pb2.ValueSetEntry(value_set_id=each.id)
+            for each in asked(self._catalog.value_sets, message.value_set_id, "value set")
         ]
         return (p4runtime_pb2.Entity(value_set_entry=each) for each in found)
-
-    def save(self) -> Any:
-        """Return what `restore` takes."""
-        return dict(self._sets)
-
-    def restore(self, saved: Any) -> None:
-        """Restore a saved state."""
-        self._sets = dict(saved)
 
 
 def _value(member: Any, value_set: ValueSet) -> int:
     """Join a member's fields as the parser does: each filled up to whole bytes, the first one foremost."""
     number = 0
-    for match, field in zip(
-        decode_key(member.match, value_set.key, value_set.name), value_set.key, strict=True
-    ):
-        number = number << _byte_bits(field) | (match.value if isinstance(match, Exact) else 0)
+    key = decode_key(member.match, value_set.key, value_set.name)
+    for match, field in zip(key, value_set.key, strict=True):
+        size = (field.bitwidth + 7) // 8 * 8
+        number = number << size | (match.value if isinstance(match, Exact) else 0)
     return number
-
-
-def _byte_bits(field: KeyField) -> int:
-    return (field.bitwidth + 7) // 8 * 8
