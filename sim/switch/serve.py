@@ -26,7 +26,7 @@ from netsum_common.logs import VARIABLE, configure_logs, recorded
 from netsum_common.loopback import is_loopback
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.bpf.pins import Pins
-from sim.switch.bpf.ports import XdpChassis, XdpForwarding, XdpPorts
+from sim.switch.bpf.ports import XdpChassis, XdpPorts
 from sim.switch.p4runtime import (
     PLAINTEXT,
     AddressUnavailableError,
@@ -202,9 +202,7 @@ def _serve(options: ServeOptions, stop: threading.Event) -> None:
             statistics.write(json.dumps(counts, indent=1) + "\n")
 
 
-def _engine(
-    options: ServeOptions, stack: ExitStack
-) -> tuple[Chassis, PortDriver | XdpPorts, Forwarding | XdpForwarding]:
+def _engine(options: ServeOptions, stack: ExitStack) -> tuple[Chassis, PortDriver | XdpPorts, Forwarding]:
     """Make the chassis of the engine that was asked for, its ports, and the thread that moves packets."""
     if options.engine == "xdp":
         assert options.interfaces is not None
@@ -219,12 +217,12 @@ def _engine(
         )
         in_kernel = XdpChassis(attached, options.cpu_port)
         _capture(options, in_kernel, attached, stack)
-        return in_kernel, attached, XdpForwarding(in_kernel)
+        return in_kernel, attached, Forwarding(in_kernel)
     ports = stack.enter_context(_ports(options))
     chassis = Chassis(ports, options.cpu_port)
     ports.warm_up()
     _capture(options, chassis, ports, stack)
-    return chassis, ports, Forwarding(chassis, ports)
+    return chassis, ports, Forwarding(chassis)
 
 
 def _statistics_file(options: ServeOptions, stack: ExitStack) -> TextIO | None:

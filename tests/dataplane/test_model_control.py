@@ -125,8 +125,11 @@ class ModelTestbed:
         while not stop.is_set():
             count = self.ports.receive(WAIT_MS)
             if count:
-                ports, lengths = self.ports.ports[:count].copy(), self.ports.lengths[:count].copy()
-                chassis.inject(Packets(ports, lengths, self.ports.frames[:count].copy()))
+                ports, lengths = (
+                    self.ports.record.ports[:count].copy(),
+                    self.ports.record.lengths[:count].copy(),
+                )
+                chassis.inject(Packets(ports, lengths, self.ports.record.frames[:count].copy()))
 
 
 @pytest.fixture(

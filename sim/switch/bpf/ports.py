@@ -8,7 +8,6 @@ import errno
 import logging
 import os
 import socket
-import threading
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -35,7 +34,7 @@ from sim.switch.ports.pcap import Capture
 NATIVE_MTU = os.sysconf("SC_PAGE_SIZE") - 590
 """Largest MTU of a veth whose peer takes XDP in the driver: a page less headroom, `skb_shared_info` and Ethernet's header."""
 
-_LOOK_S, _CAPTURE_S = 0.5, 0.02
+_CAPTURE_S = 0.02
 _LOG = logging.getLogger(__name__)
 
 
@@ -290,30 +289,3 @@ def _write_down(capture: Capture, records: list[bytes]) -> None:
         else:
             capture.came_in(*what, np.array([since + ns], np.int64))
     capture.flush()
-
-
-class XdpForwarding:
-    """The thread beside the kernel: it takes packets to the controller and brings interfaces back."""
-
-    def __init__(self, chassis: XdpChassis) -> None:
-        self._chassis = chassis
-        self._stopping = threading.Event()
-        self.fault: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="forwarding", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop; the ports may be closed afterwards."""
-        self._stopping.set()
-        self._thread.join(60.0)
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                self._chassis.attend(_LOOK_S)
-            self._chassis.attend(0)  # The last captured packets.
-        except BaseException as fault:
-            self.fault = fault

@@ -22,6 +22,7 @@ from sim.switch.ports.frames import (
     OVERSIZED,
     RECEIVED,
     RECEIVED_BYTES,
+    PortRecord,
     lost,
     swap16,
     swap32,
@@ -56,17 +57,7 @@ class DatagramInbox(NamedTuple):
     # when they came.
     owners: Array
     cursor: Array
-    # frames, lengths, ports, times: uint8[:, :], int32[:], uint16[:], int64[:]. The frames, their lengths, the switch ports
-    # they came in by, and when: nanoseconds since 1970.
-    frames: Array
-    lengths: Array
-    ports: Array
-    times: Array
-    # draws, drop_ppm: uint64[:], int. Random state of each socket, and how many of a million packets to lose.
-    draws: Array
-    drop_ppm: int
-    statistics: Array  # int64[:, :]. Counts of each socket, by the columns of `frames.STATISTICS`.
-    work: Array  # int64[2]. To work in.
+    record: PortRecord
 
 
 @compiled
@@ -75,8 +66,13 @@ def receive_datagrams(inbox: DatagramInbox, timeout_ms: Integer) -> Integer:
 
     Returns number of frames. Datagrams for which there was no room come first in the next call.
     """
-    cursor, messages, controls, statistics = inbox.cursor, inbox.messages, inbox.controls, inbox.statistics
-    frames, arrivals = inbox.frames, inbox.arrivals
+    cursor, messages, controls, statistics = (
+        inbox.cursor,
+        inbox.messages,
+        inbox.controls,
+        inbox.record.statistics,
+    )
+    frames, arrivals = inbox.record.frames, inbox.arrivals
     if cursor[0] == cursor[1]:
         _fetch(inbox, timeout_ms)
     capacity = frames.shape[0]
@@ -98,16 +94,16 @@ def receive_datagrams(inbox: DatagramInbox, timeout_ms: Integer) -> Integer:
             statistics[socket, RECEIVED_BYTES] += size
             if size > room:
                 statistics[socket, OVERSIZED] += 1
-            elif lost(inbox.draws, socket, inbox.drop_ppm):
+            elif lost(inbox.record.draws_in, socket, inbox.record.drop_ppm):
                 statistics[socket, DROPPED_IN] += 1
             else:
                 frame = frames[count]
                 payload = np.uintp(arrivals[at].ctypes.data) + np.uintp(offset)
                 copy_bytes(np.uintp(frame.ctypes.data) + np.uintp(HEADER_BYTES), payload, np.uintp(size))
                 write_headers(frame, size, source_ip, source_port, inbox.own_ip, inbox.own_port)
-                inbox.lengths[count] = HEADER_BYTES + size
-                inbox.ports[count] = inbox.numbers[socket]
-                inbox.times[count] = cursor[4]
+                inbox.record.lengths[count] = HEADER_BYTES + size
+                inbox.record.ports[count] = inbox.numbers[socket]
+                inbox.record.times[count] = cursor[4]
                 count += 1
             offset += size
             if offset >= total:
@@ -123,9 +119,9 @@ def receive_datagrams(inbox: DatagramInbox, timeout_ms: Integer) -> Integer:
 def _fetch(inbox: DatagramInbox, timeout_ms: Integer) -> None:
     """Wait for messages and receive about as many as fill the frames."""
     cursor, messages, controls = inbox.cursor, inbox.messages, inbox.controls
-    ready = await_events(inbox.poller, inbox.events, inbox.waker, timeout_ms, inbox.work)
-    cursor[4] = realtime_ns(inbox.work)
-    wanted = min(messages.shape[0], max(ready, inbox.frames.shape[0] // max(1, cursor[3])))
+    ready = await_events(inbox.poller, inbox.events, inbox.waker, timeout_ms, inbox.record.work)
+    cursor[4] = realtime_ns(inbox.record.work)
+    wanted = min(messages.shape[0], max(ready, inbox.record.frames.shape[0] // max(1, cursor[3])))
     count = np.int64(0)
     for index in range(ready):
         descriptor = inbox.events[index, EVENT_DATA_WORD]

@@ -19,7 +19,7 @@ from sim.switch.ports.turns import Turns
 LAST_PORT = 509  # The last usable port; 511 drops.
 DEFAULT_CPU_PORT = 510
 STOP_TIMEOUT_S = 60.0
-_WAIT_MS = 500
+_WAIT_S = 0.5
 
 
 class ChangeLog(Protocol):
@@ -64,6 +64,9 @@ class Chassis:
         self.ports = ports
         self.cpu_port = cpu_port
         self.turn = Turns()  # Held by the thread that reads or writes the installed switch.
+        if ports is not None:
+            self.turn.interrupt = ports.wake
+        self._look_at = 0.0
         self._installed: _Installed | None = None
         self._epoch_ns = time.monotonic_ns()
         self._outcome = np.zeros(3, np.int64)
@@ -127,7 +130,7 @@ class Chassis:
     def _forward(self, installed: _Installed, ports: PortDriver, timeout_ms: int) -> "_Notice":
         outcome = self._outcome
         assert isinstance(installed.switch, Switch)
-        with installed.switch.in_flight(ports.frames) as flight:
+        with installed.switch.in_flight(ports.record.frames) as flight:
             engine, once = engine_of(flight), self.capture is not None
             reason = ports.forward(engine, self.turn.asked, self._epoch_ns, timeout_ms, once, outcome)
             if reason == UNFINISHED:
@@ -140,16 +143,20 @@ class Chassis:
             else:
                 return _Notice([], [])
             if self.capture is not None:
-                count = int(outcome[RECEIVED_FRAMES])
-                self.capture.came_in(ports.ports[:count], ports.lengths[:count], ports.frames, ports.times)
+                count, rows = int(outcome[RECEIVED_FRAMES]), ports.record
+                self.capture.came_in(rows.ports[:count], rows.lengths[:count], rows.frames, rows.times)
         return self._notice(installed, left, no_such_port)
 
-    def look_after(self, ports: PortDriver) -> None:
-        """Maintain the ports, a few times a second: bring those back that failed, and write captured packets to their files."""
-        with self.turn:
-            ports.look_after()
-            if self.capture is not None:
-                self.capture.flush()
+    def attend(self, timeout_s: float) -> None:
+        """Forward for about this long, and maintain the ports: bring those back that failed, write captured packets to files."""
+        assert self.ports is not None
+        self.forward(self.ports, round(1000 * timeout_s))
+        if time.monotonic() >= self._look_at or not timeout_s:
+            self._look_at = time.monotonic() + timeout_s
+            with self.turn:
+                self.ports.look_after()
+                if self.capture is not None:
+                    self.capture.flush()
 
     def packet_out(self, frame: bytes) -> None:
         """Run a packet from the controller through the switch."""
@@ -191,14 +198,12 @@ class _Notice:
 
 
 class Forwarding:
-    """The thread that moves packets between a chassis' ports and its switch."""
+    """The thread that moves packets between a chassis' ports and its switch, or looks after a switch in the kernel."""
 
-    def __init__(self, chassis: Chassis, ports: PortDriver) -> None:
+    def __init__(self, chassis: Chassis) -> None:
         self._chassis = chassis
-        self._ports = ports
         self._stopping = False
         self.fault: BaseException | None = None  # Error that ended the thread, if it was not `stop`.
-        chassis.turn.interrupt = ports.wake
         self._thread = threading.Thread(target=self._run, name="forwarding", daemon=True)
 
     def start(self) -> None:
@@ -208,18 +213,15 @@ class Forwarding:
     def stop(self) -> None:
         """Stop forwarding; the ports may be closed afterwards."""
         self._stopping = True
-        self._ports.wake()
+        self._chassis.turn.interrupt()
         self._thread.join(STOP_TIMEOUT_S)
         if self._thread.is_alive():
             raise TimeoutError(f"forwarding did not stop within {STOP_TIMEOUT_S:.0f} s")
 
     def _run(self) -> None:
-        look_at = 0.0
         try:
             while not self._stopping:
-                self._chassis.forward(self._ports, _WAIT_MS)
-                if time.monotonic() >= look_at:
-                    look_at = time.monotonic() + _WAIT_MS / 1000
-                    self._chassis.look_after(self._ports)
+                self._chassis.attend(_WAIT_S)
+            self._chassis.attend(0)  # The last captured packets.
         except BaseException as fault:
             self.fault = fault

@@ -17,6 +17,7 @@ from sim.switch.ports.frames import (
     SENT,
     SENT_BYTES,
     UDP_BYTES,
+    PortRecord,
     find_datagram,
     get16,
     get32,
@@ -46,10 +47,7 @@ class DatagramOutbox(NamedTuple):
     targets: Array
     starts: Array  # int64[:]. Room for one number more than there are sockets.
     longest_run: int  # How many datagrams the system takes as one message.
-    # draws, drop_ppm, statistics: as for `DatagramInbox`.
-    draws: Array
-    drop_ppm: int
-    statistics: Array
+    record: PortRecord
 
 
 @compiled
@@ -61,7 +59,7 @@ def transmit_datagrams(
     `ports`, `lengths`, `frames` (uint16[:], int32[:], uint8[:, :]): the first `total` of these. Returns number of frames for
     ports that have no socket.
     """
-    sockets, descriptors, statistics = outbox.sockets, outbox.descriptors, outbox.statistics
+    sockets, descriptors, statistics = outbox.sockets, outbox.descriptors, outbox.record.statistics
     places, targets, starts, vectors = outbox.places, outbox.targets, outbox.starts, outbox.vectors
     no_such_port = np.int64(0)
     done = np.int64(0)
@@ -77,7 +75,7 @@ def transmit_datagrams(
             offset, size = find_datagram(frames[done + i], lengths[done + i])
             if size < 0:
                 statistics[socket, NOT_UDP] += 1
-            elif lost(outbox.draws, socket, outbox.drop_ppm):
+            elif lost(outbox.record.draws_out, socket, outbox.record.drop_ppm):
                 statistics[socket, DROPPED_OUT] += 1
             else:
                 places[i, 0] = offset

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from netsum_common.closing import Closing
 from netsum_common.errors import NetsumError
 from sim.switch.ports.attaching import Attachments
-from sim.switch.ports.frames import STATISTICS
+from sim.switch.ports.frames import STATISTICS, PortRecord
 from sim.switch.ports.loop import Engine, forward, receive_alone, transmit_alone
 from sim.switch.ports.shared_memory import MemoryInbox, MemoryOutbox
 
@@ -37,9 +37,7 @@ class PortDriver(Closing, ABC):
 
     _inbox: Any
     _outbox: Any
-    # frames, lengths, ports, times: uint8[batch, capacity], int32[batch], uint16[batch], int64[batch]. What `receive`
-    # found: frames, their lengths, the switch ports they came in by, and when (ns since 1970).
-    frames: npt.NDArray[np.uint8]
+    record: PortRecord  # Its rows have what `receive` found.
 
     def __init__(self, numbers: Sequence[int], batch: int, drop_ppm: int, seed: int) -> None:
         if len(set(numbers)) != len(numbers) or not all(0 <= number < PORT_NUMBERS for number in numbers):
@@ -55,13 +53,17 @@ class PortDriver(Closing, ABC):
         # Every direction of every port draws from a stream of its own, so that the losses of one port do not
         # depend on how its packets fall among those of the others. xorshift must not start at 0.
         states = np.random.SeedSequence(seed).generate_state(2 * count, np.uint64) | np.uint64(1)
-        self._draws_in, self._draws_out = states.reshape(2, count)
-        self._drop_ppm = drop_ppm
-        self._counts = np.zeros((count, len(STATISTICS)), np.int64)
-        self._work = np.zeros(2, np.int64)
-        self.lengths: npt.NDArray[np.int32] = np.zeros(batch, np.int32)
-        self.ports: npt.NDArray[np.uint16] = np.zeros(batch, np.uint16)
-        self.times: npt.NDArray[np.int64] = np.zeros(batch, np.int64)
+        self.record = PortRecord(
+            frames=np.zeros((batch, 0), np.uint8),  # A driver has its own.
+            lengths=np.zeros(batch, np.int32),
+            ports=np.zeros(batch, np.uint16),
+            times=np.zeros(batch, np.int64),
+            draws_in=states[:count],
+            draws_out=states[count:],
+            drop_ppm=drop_ppm,
+            statistics=np.zeros((count, len(STATISTICS)), np.int64),
+            work=np.zeros(2, np.int64),
+        )
         self._attachments: Attachments | None = None
         self._resources = ExitStack()
         self._poller = self._resources.enter_context(select.epoll())
@@ -113,23 +115,14 @@ class PortDriver(Closing, ABC):
             own_ip=own_ip,
             own_port=shown_port,
             spin_ns=shared.spin_ns,
-            frames=self.frames,
-            lengths=self.lengths,
-            ports=self.ports,
-            times=self.times,
-            draws=self._draws_in,
-            drop_ppm=self._drop_ppm,
-            statistics=self._counts,
-            work=self._work,
+            record=self.record,
         )
         self._outbox = MemoryOutbox(
             below=self._outbox,
             rings=shared.rings,
             used=shared.used,
             one=one,
-            draws=self._draws_out,
-            drop_ppm=self._drop_ppm,
-            statistics=self._counts,
+            record=self.record,
         )
 
     def look_after(self) -> None:
@@ -141,8 +134,8 @@ class PortDriver(Closing, ABC):
     def receive(self, timeout_ms: int) -> int:
         """Wait for packets and make frames of them.
 
-        Returns how many frames now begin `frames`, `lengths`, `ports` and `times`; they stay until the next call. 0 when
-        time ran out or `wake` was called.
+        Returns how many frames now begin `frames`, `lengths`, `ports` and `times` of `record`; they stay until the next call.
+        0 when time ran out or `wake` was called.
         """
         return int(receive_alone(self._inbox, timeout_ms))
 
@@ -171,9 +164,11 @@ class PortDriver(Closing, ABC):
     def warm_up(self) -> None:
         """Compile what moves packets, or load it from Numba's cache; packets stay where they are."""
         none = np.zeros(8, np.int64)
-        engine = Engine(0, 0, none, 0, 0, 0, 0, self.ports, self.lengths, self.frames)
-        self.forward(engine, np.ones(1, np.int64), 0, 1, False, none)
-        self.transmit(self.ports[:0], self.lengths[:0], self.frames[:0])
+        frames, lengths, ports = self.record.frames, self.record.lengths, self.record.ports
+        self.forward(
+            Engine(0, 0, none, 0, 0, 0, 0, ports, lengths, frames), np.ones(1, np.int64), 0, 1, False, none
+        )
+        self.transmit(ports[:0], lengths[:0], frames[:0])
 
     def wake(self) -> None:
         """End the present or the next wait for packets; from any thread."""
@@ -189,6 +184,6 @@ class PortDriver(Closing, ABC):
         interface that is down or gone; `not_udp`, which a UDP port cannot send; `refused`, which the system would not send.
         """
         table = {}
-        for number, row, overrun in zip(self._numbers, self._counts, self.overruns(), strict=True):
+        for number, row, overrun in zip(self._numbers, self.record.statistics, self.overruns(), strict=True):
             table[int(number)] = dict(zip(STATISTICS, map(int, row), strict=True)) | {"overrun": overrun}
         return table

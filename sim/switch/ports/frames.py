@@ -3,6 +3,8 @@
 # The integers of compiled code are NumPy's.
 # mypy: disable-error-code="no-any-return,return-value"
 
+from typing import NamedTuple
+
 import numpy as np
 
 from netsum_common.compiled import Array, Integer, compiled, compiled_inline
@@ -42,6 +44,24 @@ STATISTICS = (
     NOT_UDP,
     REFUSED,
 ) = range(len(STATISTICS))
+
+
+class PortRecord(NamedTuple):
+    """What all kinds of ports have: rows for frames that arrive, random states of losses, counts."""
+
+    # frames, lengths, ports, times: uint8[:, :], int32[:], uint16[:], int64[:]. The frames, their lengths, the switch ports
+    # they came in by, and when: nanoseconds since 1970.
+    frames: Array
+    lengths: Array
+    ports: Array
+    times: Array
+    # draws_in, draws_out, drop_ppm: uint64[:], uint64[:], int. Random state of each port and way, and how many of a million
+    # packets to lose.
+    draws_in: Array
+    draws_out: Array
+    drop_ppm: int
+    statistics: Array  # int64[:, :]. Counts of each port, by the columns of `STATISTICS`.
+    work: Array  # int64[2]. To work in.
 
 
 @compiled

@@ -85,15 +85,8 @@ class InterfacePorts(PortDriver):
             places=self._places,
             first=np.zeros(1, np.int64),
             numbers=self._numbers,
-            frames=self.frames,
-            lengths=self.lengths,
-            ports=self.ports,
-            times=self.times,
-            draws=self._draws_in,
-            drop_ppm=drop_ppm,
-            statistics=self._counts,
             spin_ns=1000 * spin_us,
-            work=self._work,
+            record=self.record,
         )
         messages, vectors = np.zeros(_OUT_BATCH, MESSAGE), np.zeros(_OUT_BATCH, IO_VECTOR)
         messages["name_length"] = LINK_ADDRESS_BYTES
@@ -106,9 +99,7 @@ class InterfacePorts(PortDriver):
             messages=messages,
             vectors=vectors,
             owners=np.zeros(_OUT_BATCH, np.int32),
-            draws=self._draws_out,
-            drop_ppm=drop_ppm,
-            statistics=self._counts,
+            record=self.record,
         )
 
     def _open(self) -> None:
@@ -124,7 +115,8 @@ class InterfacePorts(PortDriver):
         mtus = [self._mtu(number, name) for number, name in zip(self._numbers, self._interfaces, strict=True)]
         longest = max([_SMALLEST_MTU, *mtus]) + _FRAME_OVERHEAD_BYTES
         # Odd numbers of cache lines keep rows in different sets of the cache.
-        self.frames = np.zeros((len(self.lengths), 64 * ((longest + 63) // 64 | 1)), np.uint8)
+        rows = np.zeros((len(self.record.lengths), 64 * ((longest + 63) // 64 | 1)), np.uint8)
+        self.record = self.record._replace(frames=rows)
         place_bytes = 64 * ((longest + _HEADROOM_BYTES + 63) // 64 | 1)
         a_block = _BLOCK_BYTES // place_bytes
         blocks = RING_BYTES // _BLOCK_BYTES

@@ -83,7 +83,7 @@ def forward(
     """
     engine, inbox, outbox = borrowed(engine), borrowed(inbox), borrowed(outbox)
     words = engine.words
-    now_ns = monotonic_ns(inbox.work)
+    now_ns = monotonic_ns(inbox.record.work)
     until_ns = now_ns + timeout_ms * 1_000_000
     while now_ns < until_ns:
         if asked[0] != 0:
@@ -92,11 +92,11 @@ def forward(
         outcome[RECEIVED_FRAMES] = count
         if count == 0:
             return QUIET
-        now_ns = monotonic_ns(inbox.work)
-        words[engine.inputs] = inbox.frames.ctypes.data
-        words[engine.inputs + 1] = inbox.frames.strides[0]
-        words[engine.inputs + 2] = inbox.lengths.ctypes.data
-        words[engine.inputs + 3] = inbox.ports.ctypes.data
+        now_ns = monotonic_ns(inbox.record.work)
+        words[engine.inputs] = inbox.record.frames.ctypes.data
+        words[engine.inputs + 1] = inbox.record.frames.strides[0]
+        words[engine.inputs + 2] = inbox.record.lengths.ctypes.data
+        words[engine.inputs + 3] = inbox.record.ports.ctypes.data
         words[engine.inputs + 4] = count
         words[engine.inputs + 5] = 0
         words[engine.out_count] = 0

@@ -29,6 +29,7 @@ from sim.switch.ports.frames import (
     REFUSED,
     SENT,
     SENT_BYTES,
+    PortRecord,
     finish_checksum,
     lost,
     put16,
@@ -62,16 +63,8 @@ class RingInbox(NamedTuple):
     places: Array  # uint32[:]. Where in a ring each of its frames begins.
     first: Array  # int64[1]. The ring that has the first turn next time.
     numbers: Array  # uint16[:]. The switch port of each ring.
-    # frames, lengths, ports, times, draws, drop_ppm, statistics, work: as for `DatagramInbox`.
-    frames: Array
-    lengths: Array
-    ports: Array
-    times: Array
-    draws: Array
-    drop_ppm: int
-    statistics: Array
     spin_ns: int  # How long to look at the rings before sleeping.
-    work: Array
+    record: PortRecord
 
 
 class RingOutbox(NamedTuple):
@@ -85,10 +78,7 @@ class RingOutbox(NamedTuple):
     messages: Array
     vectors: Array
     owners: Array
-    # draws, drop_ppm, statistics: as for `DatagramInbox`.
-    draws: Array
-    drop_ppm: int
-    statistics: Array
+    record: PortRecord
 
 
 @compiled
@@ -98,12 +88,12 @@ def receive_frames(inbox: RingInbox, timeout_ms: Integer) -> Integer:
     if count > 0:
         return count
     if inbox.spin_ns > 0 and timeout_ms > 0:
-        until_ns = monotonic_ns(inbox.work) + inbox.spin_ns
-        while monotonic_ns(inbox.work) < until_ns:
+        until_ns = monotonic_ns(inbox.record.work) + inbox.spin_ns
+        while monotonic_ns(inbox.record.work) < until_ns:
             count = _sweep(inbox)
             if count > 0:
                 return count
-    await_events(inbox.poller, inbox.events, inbox.waker, timeout_ms, inbox.work)
+    await_events(inbox.poller, inbox.events, inbox.waker, timeout_ms, inbox.record.work)
     return _sweep(inbox)
 
 
@@ -111,7 +101,7 @@ def receive_frames(inbox: RingInbox, timeout_ms: Integer) -> Integer:
 def _sweep(inbox: RingInbox) -> Integer:
     """Take the frames in the rings, a share of each in turn."""
     rings, heads, places = inbox.rings, inbox.heads, inbox.places
-    capacity = inbox.frames.shape[0]
+    capacity = inbox.record.frames.shape[0]
     count = np.int64(0)
     more = rings.shape[0] > 0
     while more and count < capacity:
@@ -137,7 +127,7 @@ def _sweep(inbox: RingInbox) -> Integer:
 @compiled
 def _take(inbox: RingInbox, ring: Integer, at: Integer, status: Integer, row: Integer) -> Integer:
     """Copy a frame into a row, as it was on the wire; return 1, or 0 if it is none for the program."""
-    counts = inbox.statistics[ring]
+    counts = inbox.record.statistics[ring]
     wire = np.int64(load32(at + np.uintp(_LENGTH)))
     start = at + np.uintp(load16(at + np.uintp(_MAC)))
     offload = start - np.uintp(_VNET_BYTES)
@@ -149,13 +139,17 @@ def _take(inbox: RingInbox, ring: Integer, at: Integer, status: Integer, row: In
     if load8(offload + np.uintp(_GSO_TYPE)) != 0:
         counts[MERGED] += 1
         return 0
-    if load32(at + np.uintp(_KEPT)) < wire or length > inbox.frames.shape[1] or wire < _MAC_ADDRESSES_BYTES:
+    if (
+        load32(at + np.uintp(_KEPT)) < wire
+        or length > inbox.record.frames.shape[1]
+        or wire < _MAC_ADDRESSES_BYTES
+    ):
         counts[OVERSIZED] += 1
         return 0
-    if lost(inbox.draws, ring, inbox.drop_ppm):
+    if lost(inbox.record.draws_in, ring, inbox.record.drop_ppm):
         counts[DROPPED_IN] += 1
         return 0
-    frame = inbox.frames[row]
+    frame = inbox.record.frames[row]
     begin = np.uintp(frame.ctypes.data)
     if tag == 0:
         copy_bytes(begin, start, np.uintp(wire))
@@ -171,10 +165,10 @@ def _take(inbox: RingInbox, ring: Integer, at: Integer, status: Integer, row: In
         field = summed + np.int64(load16(offload + np.uintp(_CHECKSUM_OFFSET)))
         if field + 2 <= length:
             finish_checksum(frame, summed, field, length)
-    inbox.lengths[row] = length
-    inbox.ports[row] = inbox.numbers[ring]
+    inbox.record.lengths[row] = length
+    inbox.record.ports[row] = inbox.numbers[ring]
     seconds = np.int64(load32(at + np.uintp(_SECONDS)))
-    inbox.times[row] = seconds * 1_000_000_000 + np.int64(load32(at + np.uintp(_NANOSECONDS)))
+    inbox.record.times[row] = seconds * 1_000_000_000 + np.int64(load32(at + np.uintp(_NANOSECONDS)))
     return 1
 
 
@@ -200,10 +194,10 @@ def transmit_frames(
             position = outbox.positions[ports[i]]
             if position < 0:
                 no_such_port += 1
-            elif lost(outbox.draws, position, outbox.drop_ppm):
-                outbox.statistics[position, DROPPED_OUT] += 1
+            elif lost(outbox.record.draws_out, position, outbox.record.drop_ppm):
+                outbox.record.statistics[position, DROPPED_OUT] += 1
             elif addresses[position]["index"] == 0:
-                outbox.statistics[position, PORT_DOWN] += 1
+                outbox.record.statistics[position, PORT_DOWN] += 1
             else:
                 messages[count]["name"] = np.uint64(addresses.ctypes.data) + np.uint64(
                     position * LINK_ADDRESS_BYTES
@@ -220,7 +214,7 @@ def transmit_frames(
 @compiled
 def _send(outbox: RingOutbox, count: Integer) -> None:
     """Send the first messages and count what became of them."""
-    messages, statistics = outbox.messages, outbox.statistics
+    messages, statistics = outbox.messages, outbox.record.statistics
     at = np.int64(0)
     while at < count:
         first = np.uintp(messages.ctypes.data) + np.uintp(at * messages.itemsize)

@@ -46,6 +46,7 @@ from sim.switch.ports.frames import (
     SENT,
     SENT_BYTES,
     UDP_BYTES,
+    PortRecord,
     find_datagram,
     get16,
     get32,
@@ -96,15 +97,7 @@ class MemoryInbox(NamedTuple):
     own_ip: int
     own_port: int
     spin_ns: Array  # int64[2]. How long to look at the rings before sleeping, and after how many datagrams at least.
-    # frames, lengths, ports, times, draws, drop_ppm, statistics, work: those of the driver.
-    frames: Array
-    lengths: Array
-    ports: Array
-    times: Array
-    draws: Array
-    drop_ppm: int
-    statistics: Array
-    work: Array
+    record: PortRecord  # That of the driver.
 
 
 class MemoryOutbox(NamedTuple):
@@ -114,9 +107,7 @@ class MemoryOutbox(NamedTuple):
     rings: Array
     used: Array
     one: Array
-    draws: Array
-    drop_ppm: int
-    statistics: Array
+    record: PortRecord
 
 
 @compiled
@@ -132,8 +123,8 @@ def receive_memory(inbox: MemoryInbox, timeout_ms: Integer) -> Integer:
     if count > 0 or timeout_ms == 0:
         return count
     if inbox.spin_ns[0] > 0 and cursor[2] >= inbox.spin_ns[1]:
-        until_ns = monotonic_ns(inbox.work) + inbox.spin_ns[0]
-        while monotonic_ns(inbox.work) < until_ns:
+        until_ns = monotonic_ns(inbox.record.work) + inbox.spin_ns[0]
+        while monotonic_ns(inbox.record.work) < until_ns:
             count = _sweep(inbox)
             if count > 0:
                 return count
@@ -159,7 +150,7 @@ def _set_asleep(inbox: MemoryInbox, asleep: Integer) -> None:
 @compiled
 def _sweep(inbox: MemoryInbox) -> Integer:
     """Make frames of the datagrams in the rings, a share of each worker's in turn."""
-    used, capacity = inbox.used[0], inbox.frames.shape[0]
+    used, capacity = inbox.used[0], inbox.record.frames.shape[0]
     count = np.int64(0)
     more = used > 0
     now_ns = np.int64(0)
@@ -171,7 +162,7 @@ def _sweep(inbox: MemoryInbox) -> Integer:
                 if now_ns == 0 and load32(np.uintp(inbox.rings[at].base + UP_HEAD)) != np.uint32(
                     inbox.rings[at].up_tail
                 ):
-                    now_ns = realtime_ns(inbox.work)
+                    now_ns = realtime_ns(inbox.record.work)
                 before = count
                 count = _take(inbox, inbox.rings[at], count, now_ns)
                 more = more or count - before == SHARE
@@ -185,15 +176,15 @@ def _sweep(inbox: MemoryInbox) -> Integer:
 @compiled
 def _take(inbox: MemoryInbox, ring: Any, count: Integer, now_ns: Integer) -> Integer:
     """Make frames of a worker's next datagrams, a share at most; return how many frames there are then."""
-    counts, position = inbox.statistics[ring.position], ring.position
+    counts, position = inbox.record.statistics[ring.position], ring.position
     waiting = np.int64(load_acquire(np.uintp(ring.base + UP_HEAD))) - ring.up_tail & 0xFFFFFFFF
     if waiting == 0:
         return count
     if waiting > ring.rows:
         ring.state = BROKEN
         return count
-    room = inbox.frames.shape[1] - HEADER_BYTES
-    end = min(count + SHARE, inbox.frames.shape[0])
+    room = inbox.record.frames.shape[1] - HEADER_BYTES
+    end = min(count + SHARE, inbox.record.frames.shape[0])
     while waiting > 0 and count < end:
         at = ring.up_tail & ring.rows - 1
         size = np.int64(load32(np.uintp(ring.up_lengths + 4 * at)))
@@ -205,10 +196,10 @@ def _take(inbox: MemoryInbox, ring: Any, count: Integer, now_ns: Integer) -> Int
         counts[RECEIVED_BYTES] += size
         if size > min(room, ring.row_bytes):
             counts[OVERSIZED] += 1
-        elif lost(inbox.draws, position, inbox.drop_ppm):
+        elif lost(inbox.record.draws_in, position, inbox.record.drop_ppm):
             counts[DROPPED_IN] += 1
         else:
-            frame = inbox.frames[count]
+            frame = inbox.record.frames[count]
             prefetch(ring.up_rows + (ring.up_tail + _AHEAD & ring.rows - 1) * ring.row_bytes, size)
             copy_bytes(
                 np.uintp(frame.ctypes.data + HEADER_BYTES),
@@ -216,9 +207,9 @@ def _take(inbox: MemoryInbox, ring: Any, count: Integer, now_ns: Integer) -> Int
                 np.uintp(size),
             )
             write_headers(frame, size, ring.ip, ring.udp_port, inbox.own_ip, inbox.own_port)
-            inbox.lengths[count] = HEADER_BYTES + size
-            inbox.ports[count] = ring.port
-            inbox.times[count] = now_ns
+            inbox.record.lengths[count] = HEADER_BYTES + size
+            inbox.record.ports[count] = ring.port
+            inbox.record.times[count] = now_ns
             count += 1
     store_release(np.uintp(ring.base + UP_TAIL), np.uint32(ring.up_tail))
     fence()
@@ -289,8 +280,8 @@ def transmit_memory(
 @compiled
 def _put(outbox: MemoryOutbox, ring: Any, row: Array, offset: Integer, size: Integer) -> None:
     """Write a datagram into a worker's ring, which it sees when the batch is complete."""
-    counts = outbox.statistics[ring.position]
-    if lost(outbox.draws, ring.position, outbox.drop_ppm):
+    counts = outbox.record.statistics[ring.position]
+    if lost(outbox.record.draws_out, ring.position, outbox.record.drop_ppm):
         counts[DROPPED_OUT] += 1
         return
     if ring.down_head - ring.down_tail & 0xFFFFFFFF == ring.rows:

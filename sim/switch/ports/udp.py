@@ -77,7 +77,7 @@ class UdpPorts(PortDriver):
         descriptors = [each.fileno() for each in self._sockets]
         positions = np.full(max(descriptors, default=0) + 1, -1, np.int32)
         positions[descriptors] = np.arange(count)
-        self.frames = np.zeros((batch, capacity_bytes), np.uint8)
+        self.record = self.record._replace(frames=np.zeros((batch, capacity_bytes), np.uint8))
         arriving, leaving = _Messages(batch), _Messages(_OUT_BATCH)
         arrivals = np.empty((batch, _ARRIVAL_BYTES), np.uint8)
         arriving.point_at(arrivals)
@@ -96,14 +96,7 @@ class UdpPorts(PortDriver):
             arrivals=arrivals,
             owners=np.zeros(batch, np.int32),
             cursor=np.zeros(5, np.int64),
-            frames=self.frames,
-            lengths=self.lengths,
-            ports=self.ports,
-            times=self.times,
-            draws=self._draws_in,
-            drop_ppm=drop_ppm,
-            statistics=self._counts,
-            work=self._work,
+            record=self.record,
         )
         self._outbox = DatagramOutbox(
             sockets=self._position_of_port,
@@ -116,9 +109,7 @@ class UdpPorts(PortDriver):
             targets=np.zeros(_OUT_BATCH, np.int64),
             starts=np.zeros(count + 1, np.int64),
             longest_run=self._longest_run,
-            draws=self._draws_out,
-            drop_ppm=drop_ppm,
-            statistics=self._counts,
+            record=self.record,
         )
 
     def _open(self, ports: Sequence[tuple[int, int]], host: str) -> None:

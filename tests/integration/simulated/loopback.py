@@ -36,7 +36,7 @@ class LoopbackSwitch:
         with chassis.turn:
             chassis.install(self._switch.engine)
         self._turn = chassis.turn
-        self._forwarding = Forwarding(chassis, self._ports)
+        self._forwarding = Forwarding(chassis)
         self._workers = workers
         self._up = False
 

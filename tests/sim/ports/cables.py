@@ -89,5 +89,8 @@ def frames_of(ports: InterfacePorts, expected: int) -> list[Frame]:
     deadline = time.monotonic() + DEADLINE_S
     while len(found) < expected and time.monotonic() < deadline:
         count = ports.receive(100)
-        found += [(int(ports.ports[i]), ports.frames[i, : ports.lengths[i]].tobytes()) for i in range(count)]
+        found += [
+            (int(ports.record.ports[i]), ports.record.frames[i, : ports.record.lengths[i]].tobytes())
+            for i in range(count)
+        ]
     return found

@@ -53,7 +53,7 @@ def test_frames_come_in_and_go_out_as_they_are(cables: Cables) -> None:
             (1, HEADER + b"to no known station"),
             (2, HEADER + bytes(1486)),
         ]
-        assert before_ns <= ports.times[0] <= time.time_ns()
+        assert before_ns <= ports.record.times[0] <= time.time_ns()
         assert transmit(ports, [(2, HEADER + b"a"), (1, HEADER + b"b"), (9, HEADER), (2, HEADER + b"c")]) == 1
         assert two.recv(2000) == HEADER + b"a"
         assert two.recv(2000) == HEADER + b"c"
@@ -226,7 +226,7 @@ def test_losses_are_as_asked_and_repeat_with_the_seed(cables: Cables) -> None:
             deadline = time.monotonic() + DEADLINE_S
             while ports.statistics()[1]["received"] < 1000 and time.monotonic() < deadline:
                 count = ports.receive(10)
-                kept += [ports.frames[i, 14:16].tobytes() for i in range(count)]
+                kept += [ports.record.frames[i, 14:16].tobytes() for i in range(count)]
             transmit(ports, [(1, frame) for frame in numbered(1000)])
             counts = ports.statistics()[1]
             assert counts["dropped_in"] == 1000 - len(kept)
@@ -246,7 +246,7 @@ def test_one_busy_port_does_not_starve_the_other(cables: Cables) -> None:
             one.send(frame)
         two.send(HEADER + b"quiet")
         ports.receive(DEADLINE_S * 1000)
-        assert set(ports.ports.tolist()) == {1, 2}
+        assert set(ports.record.ports.tolist()) == {1, 2}
 
 
 def test_foreseeable_faults_are_one_sentence(cables: Cables, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def test_messages_arrive_as_packets_in_order(cables: Cables, lengths: list[int])
         deadline = time.monotonic() + DEADLINE_S
         while len(came) < len(payloads) and time.monotonic() < deadline:
             count = ports.receive(100)
-            frames = zip(ports.frames[:count], ports.lengths[:count], strict=True)
+            frames = zip(ports.record.frames[:count], ports.record.lengths[:count], strict=True)
             came += [frame[HEADERS:length].tobytes() for frame, length in frames]
         assert came == payloads
         assert ports.statistics()[1]["merged"] == 0

@@ -30,7 +30,10 @@ def host(address: str = "127.0.1.1") -> contextlib.closing[socket.socket]:
 
 
 def frames_of(ports: UdpPorts, count: int) -> list[tuple[int, bytes]]:
-    return [(int(ports.ports[i]), ports.frames[i, : ports.lengths[i]].tobytes()) for i in range(count)]
+    return [
+        (int(ports.record.ports[i]), ports.record.frames[i, : ports.record.lengths[i]].tobytes())
+        for i in range(count)
+    ]
 
 
 def receive(ports: UdpPorts, expected: int) -> list[tuple[int, bytes]]:
