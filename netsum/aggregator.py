@@ -39,7 +39,8 @@ from netsum_common.channel import (
 from netsum_common.closing import Closing
 from netsum_common.programs import command_of
 from netsum_common.rings import is_trusted
-from sim.switch.serve import ServeError, ServeOptions, check
+from netsum_common.switch_options import ServeError, ServeOptions
+from sim.switch.serve import check
 from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.children import Child, TestbedError, ending_in_order, uninterrupted
 
@@ -141,9 +142,11 @@ class Agent(Closing):
                     allow_remote=self._allow_remote,
                     udp_ports=None if self._interface else (self._udp_port,),
                     udp_host=self._offer.ip,
-                    tls=self._switch_tls,
+                    tls_ca=self._switch_tls.ca,
+                    tls_cert=self._switch_tls.cert,
+                    tls_key=self._switch_tls.key,
                     engine="xdp" if self._interface else "embedded",
-                    interfaces=((HOST_PORT, self._interface),) if self._interface else None,
+                    interface=((HOST_PORT, self._interface),) if self._interface else (),
                 )
             )
             if self._interface:

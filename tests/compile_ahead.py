@@ -7,9 +7,9 @@ from pathlib import Path
 from host_agent.communicator import compile_ahead
 from netsum.programs import LANES, LOCAL_LANES, compiled_program
 from netsum.simulation import run_experiment
+from netsum_common.switch_options import CPU_PORT
 from sim.switch import Switch, load_program
 from sim.switch.ports import Chassis, UdpPorts
-from sim.switch.ports.chassis import DEFAULT_CPU_PORT
 
 
 def main() -> int:
@@ -18,7 +18,7 @@ def main() -> int:
     for lanes in (*LANES, LOCAL_LANES):
         Switch(load_program(compiled_program(lanes).json))
     with UdpPorts([(0, 0)]) as ports:
-        Chassis(ports, DEFAULT_CPU_PORT)
+        Chassis(ports, CPU_PORT)
         ports.warm_up()
     with tempfile.TemporaryDirectory() as folder:
         run_experiment(

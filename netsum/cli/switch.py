@@ -1,7 +1,9 @@
 """`netsum switch`: the embedded switch as a process, and the switches of a controller."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -12,7 +14,6 @@ from netsum.cli.options import (
     AsJson,
     ControllerOption,
     ControllersTestbedOption,
-    Engine,
     LogFormatOption,
     TlsCaOption,
     TlsCertOption,
@@ -21,14 +22,13 @@ from netsum.cli.options import (
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum.command_errors import CommandError, UsageError
+from netsum_common.switch_options import ServeError, ServeOptionError, ServeOptions, flag_of
 
 if TYPE_CHECKING:
     from controller.service.client import OperatorClient
     from host_agent.job_api.jobs_pb2 import SwitchView
 
 switch_app = Commands()
-
-_PORTS, _RECORDS, _TLS = "Ports", "What it writes down", "TLS"
 
 SwitchName = Annotated[
     str,
@@ -44,6 +44,35 @@ SwitchName = Annotated[
 @switch_app.callback()
 def switch_group() -> None:
     """Run an embedded P4 switch, and look at switches."""
+
+
+def _with_switch_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of the switch's own process, as Typer takes them."""
+    *own, _ = inspect.signature(command).parameters.values()
+    added = []
+    for each, kind in zip(fields(ServeOptions), get_type_hints(ServeOptions).values(), strict=True):
+        about, several = each.metadata, each.default == ()
+        least, most = about["within"] or (None, None)
+        option = typer.Option(
+            *([flag_of(each.name)] if kind is bool else []),
+            help=about["help"],
+            min=1 if each.name == "ports" else least,  # The process may have none.
+            max=most,
+            metavar=about["metavar"],
+            rich_help_panel=about["panel"],
+        )
+        if about["read"] is not None:
+            kind = list[str] | None if several else str | None
+        default = None if several else each.default
+        added.append(
+            inspect.Parameter(
+                each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+            )
+        )
+    # Typer reads these two.
+    command.__signature__ = inspect.Signature([*added, *own])  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in (*added, *own)}
+    return command
 
 
 @switch_app.command(
@@ -64,200 +93,28 @@ def switch_group() -> None:
         interrupted="",
     ),
 )
-def switch_serve(
-    p4runtime: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where P4Runtime listens; port 0: any. Also unix:PATH.")
-    ] = "127.0.0.1:9559",
-    device_id: Annotated[
-        int, typer.Option(min=0, max=(1 << 64) - 1, help="What controllers know the switch by.")
-    ] = 1,
-    cpu_port: Annotated[
-        int,
-        typer.Option(min=1, max=510, help="The port by which packets go from and to the controller."),
-    ] = 510,
-    program: Annotated[
-        Path | None, typer.Option(help="BMv2 JSON of a program to begin with; needs --p4info.")
-    ] = None,
-    p4info: Annotated[Path | None, typer.Option(help="P4Info of that program, in text form.")] = None,
-    cache_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Where compiled programs are kept. Default: NETSUM_CACHE_DIR."),
-    ] = None,
-    engine: Annotated[
-        Engine,
-        typer.Option(help="Who runs the program: this process, or the kernel (XDP, at interfaces, root)."),
-    ] = "embedded",
-    ports: Annotated[
-        int, typer.Option(min=1, max=509, help="Number of switch ports, from 0.", rich_help_panel=_PORTS)
-    ] = 4,
-    udp_base: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="UDP port of switch port 0, of port 1 the next; 0: any. Default: the protocol's.",
-            rich_help_panel=_PORTS,
-        ),
-    ] = None,
-    udp_ports: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PORT,PORT...",
-            help="UDP port of each switch port, such as 5000,5001, in place of --ports and --udp-base.",
-            rich_help_panel=_PORTS,
-        ),
-    ] = None,
-    udp_host: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS", help="IPv4 address of the UDP ports, of this machine.", rich_help_panel=_PORTS
-        ),
-    ] = "127.0.0.1",
-    memory: Annotated[
-        bool,
-        typer.Option(
-            "--memory", help="Beside UDP: workers of this machine share memory.", rich_help_panel=_PORTS
-        ),
-    ] = False,
-    interface: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PORT@NAME",
-            help="A network interface as a port, instead of UDP; several times (root).",
-            rich_help_panel=_PORTS,
-        ),
-    ] = None,
-    spin_us: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=1_000_000,
-            help="At interfaces: poll this many microseconds before sleeping.",
-            rich_help_panel=_PORTS,
-        ),
-    ] = 0,
-    drop_ppm: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=1_000_000,
-            help="Packets per million to lose, each way.",
-            rich_help_panel=_PORTS,
-        ),
-    ] = 0,
-    seed: Annotated[
-        int,
-        typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the lost packets.", rich_help_panel=_PORTS),
-    ] = 0,
-    pass_dropped: Annotated[
-        bool,
-        typer.Option(
-            "--pass-dropped",
-            help="With XDP: what the program drops goes to this host's own stack.",
-            rich_help_panel=_PORTS,
-        ),
-    ] = False,
-    pin: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="With XDP: the switch stays in this folder of a BPF filesystem, and the next process takes it over.",
-            rich_help_panel=_PORTS,
-        ),
-    ] = None,
-    pcap: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Write the packets of every port to files there.", rich_help_panel=_RECORDS
-        ),
-    ] = None,
-    pcap_limit: Annotated[
-        int | None,
-        typer.Option(
-            min=24,
-            max=(1 << 63) - 1,
-            metavar="BYTES",
-            help="Most bytes of such a file. Default: 1 GiB.",
-            rich_help_panel=_RECORDS,
-        ),
-    ] = None,
-    statistics: Annotated[
-        Path | None,
-        typer.Option(help="File for counts of packets, written at the end.", rich_help_panel=_RECORDS),
-    ] = None,
-    status: Annotated[
-        Path | None,
-        typer.Option(help="Unix socket that serves the counts of packets as JSON.", rich_help_panel=_RECORDS),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="PEM certificate of P4Runtime.", rich_help_panel=_TLS)
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its private key.", rich_help_panel=_TLS)] = None,
-    tls_ca: Annotated[
-        Path | None,
-        typer.Option(help="Take only controllers with a certificate from this CA.", rich_help_panel=_TLS),
-    ] = None,
-    allow_remote: Annotated[
-        bool,
-        typer.Option("--allow-remote", help="Listen where other machines can reach it, unauthenticated."),
-    ] = False,
-    log_format: LogFormatOption = "text",
-    ready_fd: Annotated[
-        int | None,
-        typer.Option(min=0, help="Descriptor to write a line of JSON to when the switch is ready."),
-    ] = None,
-) -> None:
+@_with_switch_options
+def switch_serve(*, log_format: LogFormatOption = "text", **chosen: Any) -> None:
     """Run the embedded switch until Ctrl-C: P4Runtime on one side, ports on the other.
 
     Ports are UDP sockets on loopback, or with `--interface` network interfaces. The switch is empty until a controller gives it a
     program: `netsum controller serve`, `netsum shell`, or `--program`.
     """
-    from host_agent.wire.constants import UDP_PORT
     from netsum.programs import warn_if_stale
-    from netsum_common.channel import TlsFiles
     from netsum_common.logs import configure_logs
-    from sim.switch.ports.pcap import DEFAULT_LIMIT_BYTES
-    from sim.switch.serve import (
-        ServeError,
-        ServeOptionError,
-        ServeOptions,
-        port_at_interface,
-        port_numbers,
-        run,
-    )
+    from sim.switch.serve import run
 
     configure_logs(log_format)
-    if program is not None:
-        warn_if_stale(program)
+    if chosen["program"] is not None:
+        warn_if_stale(chosen["program"])
     try:
-        options = ServeOptions(
-            p4runtime=p4runtime,
-            allow_remote=allow_remote,
-            tls=TlsFiles(tls_ca, tls_cert, tls_key),
-            ports=ports,
-            udp_base=UDP_PORT if udp_base is None else udp_base,
-            udp_ports=None if udp_ports is None else port_numbers(udp_ports),
-            udp_host=udp_host,
-            interfaces=tuple(map(port_at_interface, interface)) if interface else None,
-            engine=engine,
-            pass_dropped=pass_dropped,
-            pin=pin,
-            spin_us=spin_us,
-            device_id=device_id,
-            cpu_port=cpu_port,
-            drop_ppm=drop_ppm,
-            seed=seed,
-            json=program,
-            p4info=p4info,
-            cache_dir=cache_dir,
-            ready_fd=ready_fd,
-            statistics=statistics,
-            memory=memory,
-            status=status,
-            pcap=pcap,
-            pcap_limit=DEFAULT_LIMIT_BYTES if pcap_limit is None else pcap_limit,
-        )
-        run(options)
+        for each in fields(ServeOptions):
+            read, text = each.metadata["read"], chosen[each.name]
+            if read is not None:
+                chosen[each.name] = (
+                    tuple(map(read, text or ())) if each.default == () else text and read(text)
+                )
+        run(ServeOptions(**chosen))
     except ServeOptionError as error:
         raise UsageError(str(error)) from None
     except ServeError as error:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netsum_common.switch_options import CPU_PORT
 from sim.switch import ir
 from sim.switch.bpf import syscall
 from sim.switch.bpf.controls import HAS_ENTRIES, HAS_ONE, IN_SECOND, is_trie
@@ -34,8 +35,6 @@ from sim.switch.replication import Replica
 from sim.switch.saved_state import Digest
 from sim.switch.table_memory import TableMemory
 
-DEFAULT_CPU_PORT = 510
-
 
 class XdpSwitch(ControlPlane):
     """A running v1model program in the kernel.
@@ -54,7 +53,7 @@ class XdpSwitch(ControlPlane):
         program: ir.Program,
         cache_dir: str | PathLike[str] | None = None,
         *,
-        cpu_port: int = DEFAULT_CPU_PORT,
+        cpu_port: int = CPU_PORT,
         captures: bool = False,
         lasting: bool = False,
         pins: tuple[Path, bytes] | None = None,

@@ -11,12 +11,10 @@ import grpc
 
 from netsum_common.errors import NetsumError
 from netsum_common.p4rt import p4runtime_pb2_grpc
+from netsum_common.switch_options import ServeOptions
 from sim.switch.p4runtime.device import Device
 from sim.switch.p4runtime.service import P4RuntimeService
 from sim.switch.ports.chassis import Chassis
-
-DEFAULT_ADDRESS = "127.0.0.1:9559"
-DEFAULT_DEVICE_ID = 1
 
 MAX_MESSAGE_BYTES = 256 << 20  # As BMv2 takes; a compiled program or a batch can exceed gRPC's 4 MiB.
 
@@ -40,8 +38,8 @@ class P4RuntimeServer:
     def __init__(
         self,
         chassis: Chassis,
-        address: str = DEFAULT_ADDRESS,
-        device_id: int = DEFAULT_DEVICE_ID,
+        address: str = ServeOptions.p4runtime,
+        device_id: int = ServeOptions.device_id,
         cache_dir: Path | None = None,
         credentials: Any | None = None,
     ) -> None:
@@ -97,7 +95,7 @@ def check_free(address: str) -> str:
         )[0]
     except (ValueError, OSError):
         raise AddressUnavailableError(
-            f"expected an address such as {DEFAULT_ADDRESS}, not {address}"
+            f"expected an address such as {ServeOptions.p4runtime}, not {address}"
         ) from None
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -111,6 +109,6 @@ def check_free(address: str) -> str:
     return host
 
 
-def serve(chassis: Chassis, address: str = DEFAULT_ADDRESS, **options: Any) -> P4RuntimeServer:
+def serve(chassis: Chassis, address: str = ServeOptions.p4runtime, **options: Any) -> P4RuntimeServer:
     """Serve P4Runtime for a chassis; see `P4RuntimeServer` for the options and errors."""
     return P4RuntimeServer(chassis, address, **options)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from netsum_common.switch_options import CPU_PORT
 from sim.switch import Digest, Packets, Switch, ir
 from sim.switch.control_plane import ControlPlane
 from sim.switch.ports.driver import PortDriver
@@ -16,8 +17,6 @@ from sim.switch.ports.loop import ATTEND, NO_SUCH_PORT, RECEIVED_FRAMES, STATUS,
 from sim.switch.ports.pcap import Capture
 from sim.switch.ports.turns import Turns
 
-LAST_PORT = 509  # The last usable port; 511 drops.
-DEFAULT_CPU_PORT = 510
 STOP_TIMEOUT_S = 60.0
 _WAIT_S = 0.5
 
@@ -56,7 +55,7 @@ class Chassis:
     of the driver's ports.
     """
 
-    def __init__(self, ports: PortDriver | None = None, cpu_port: int = DEFAULT_CPU_PORT) -> None:
+    def __init__(self, ports: PortDriver | None = None, cpu_port: int = CPU_PORT) -> None:
         if ports is not None and cpu_port in ports.names:
             raise ValueError(
                 f"port {cpu_port} cannot lead to {ports.names[cpu_port]} and to the controller; choose another one"

@@ -19,8 +19,7 @@ import numpy as np
 
 from netsum_common.compiled import Array, Integer, compiled
 from netsum_common.memory import copy_bytes
-
-DEFAULT_LIMIT_BYTES = 1 << 30
+from netsum_common.switch_options import CAPTURE_BYTES
 
 # Nanoseconds, version 2.4, UTC, no limit to a packet's length, Ethernet.
 _FILE_HEADER = struct.pack("=IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 1 << 18, 1)
@@ -52,9 +51,7 @@ class Capture:
     Raises OSError if a file cannot be written.
     """
 
-    def __init__(
-        self, folder: Path, names: Mapping[int, str], limit_bytes: int = DEFAULT_LIMIT_BYTES
-    ) -> None:
+    def __init__(self, folder: Path, names: Mapping[int, str], limit_bytes: int = CAPTURE_BYTES) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._resources = ExitStack()
         paths = [folder / f"{name}_{way}.pcap" for name in names.values() for way in ("in", "out")]

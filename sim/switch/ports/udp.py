@@ -27,12 +27,11 @@ from netsum_common.sockets import (
     enlarge,
     places_of,
 )
+from netsum_common.switch_options import UDP_PORT
 from sim.switch.ports.abi import ADDRESS, ADDRESS_BYTES, EVENT_WORDS
 from sim.switch.ports.arrivals import DatagramInbox
 from sim.switch.ports.departures import DatagramOutbox
 from sim.switch.ports.driver import PortDriver, PortUnavailableError
-
-DEFAULT_BASE_PORT = 28275  # UDP port of switch port 0, and the one shown to the program: 0x6e73, "ns".
 
 DEFAULT_CAPACITY_BYTES = 67 * 64
 """Room for frames with 1,024 lanes, which loopback carries; an odd number of cache lines keeps rows in different sets."""
@@ -61,7 +60,7 @@ class UdpPorts(PortDriver):
         ports: Sequence[tuple[int, int]],
         *,
         host: str = "127.0.0.1",
-        shown_port: int = DEFAULT_BASE_PORT,
+        shown_port: int = UDP_PORT,
         batch: int = 256,
         capacity_bytes: int = DEFAULT_CAPACITY_BYTES,
         drop_ppm: int = 0,

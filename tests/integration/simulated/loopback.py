@@ -13,8 +13,9 @@ import pytest
 
 from controller.jobs import WorkerEndpoint
 from host_agent import Admission, Communicator
+from netsum_common.switch_options import UDP_PORT
 from sim.switch.ports.chassis import Chassis, Forwarding
-from sim.switch.ports.udp import DEFAULT_BASE_PORT, UdpPorts
+from sim.switch.ports.udp import UdpPorts
 
 from .star import StarSwitch, mac_at
 
@@ -31,7 +32,7 @@ class LoopbackSwitch:
         self._switch = StarSwitch(lanes, token_seed=secrets.randbits(32))
         self._switch.tables.set_switch_address("127.0.0.1", OWN_MAC)
         self._ports = UdpPorts([(port, 0) for port in range(workers)], drop_ppm=drop_ppm)
-        self._ports.share_memory(self._ports.addresses, DEFAULT_BASE_PORT)
+        self._ports.share_memory(self._ports.addresses, UDP_PORT)
         chassis = Chassis(self._ports)
         with chassis.turn:
             chassis.install(self._switch.engine)

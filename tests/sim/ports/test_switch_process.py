@@ -20,7 +20,7 @@ from sim.switch.serve import main
 from tests.sim.ports.conftest import Start
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
-ECHO = ["--json", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "echo.p4info.txtpb"]
+ECHO = ["--program", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "echo.p4info.txtpb"]
 DEADLINE_S = 400
 
 
@@ -133,13 +133,13 @@ def test_foreseeable_faults_are_one_sentence(
             "--ports", "0", "--p4runtime", address
         )
     assert "no authentication" in complaint("--ports", "0", "--p4runtime", "0.0.0.0:0")
-    assert "give both" in complaint("--ports", "0", "--json", PROGRAMS / "echo.json")
+    assert "give both" in complaint("--ports", "0", "--program", PROGRAMS / "echo.json")
     missing = tmp_path / "missing"
-    assert f"cannot read {missing}" in complaint("--json", missing, "--p4info", missing)
-    wrong = complaint("--ports", "0", "--json", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "echo.p4")
+    assert f"cannot read {missing}" in complaint("--program", missing, "--p4info", missing)
+    wrong = complaint("--ports", "0", "--program", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "echo.p4")
     assert re.search("echo.p4 is no P4Info in text form", wrong)
     mixed = complaint(
-        "--ports", "0", "--json", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "entities.p4info.txtpb"
+        "--ports", "0", "--program", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "entities.p4info.txtpb"
     )
     assert "not of the same program" in mixed
     assert "between 0 and 1,000,000" in complaint("--udp-base", "0", "--drop-ppm", "2000000")

@@ -15,8 +15,9 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether
 
 from netsum_common.rings import name_of
+from netsum_common.switch_options import UDP_PORT
 from sim.switch.ports import PortUnavailableError
-from sim.switch.ports.udp import DEFAULT_BASE_PORT, UdpPorts
+from sim.switch.ports.udp import UdpPorts
 
 DEADLINE_MS = 400_000
 
@@ -71,7 +72,7 @@ def test_a_datagram_is_the_frame_it_would_be_on_a_network() -> None:
         packet = Ether(frame)
         assert (packet.src, packet.dst) == ("02:00:7f:00:01:01", "02:00:7f:00:00:01")
         assert (packet[IP].src, packet[IP].dst) == ("127.0.1.1", "127.0.0.1")
-        assert (packet[UDP].sport, packet[UDP].dport) == (one.getsockname()[1], DEFAULT_BASE_PORT)
+        assert (packet[UDP].sport, packet[UDP].dport) == (one.getsockname()[1], UDP_PORT)
         assert bytes(packet[UDP].payload) == b"gradients"
         assert packet[UDP].chksum == 0
         # The values that scapy computes for absent fields must be those in the frame.
@@ -286,6 +287,6 @@ def test_who_holds_the_name_of_a_switch_with_shared_memory_is_named() -> None:
                     match=f"cannot share memory with workers: {who} holds the abstract Unix socket {name[1:]}; end it, "
                     "choose another address or UDP port, or serve without shared memory",
                 ):
-                    ports.share_memory(ports.addresses, DEFAULT_BASE_PORT)
+                    ports.share_memory(ports.addresses, UDP_PORT)
                 other.terminate()
-        ports.share_memory(ports.addresses, DEFAULT_BASE_PORT)
+        ports.share_memory(ports.addresses, UDP_PORT)
