@@ -28,7 +28,7 @@ from netsum.bench.testbeds import run_ranks, testbed
 from netsum.option_values import loss_of, rate_of
 from netsum.programs import LANES
 from netsum.terminal import console
-from topologies.children import ending_in_order
+from topologies.children import TestbedError, ending_in_order
 from topologies.run_folder import RunningTestbed, new_run_folder
 from topologies.switch_process import missing_for_switch
 from topologies.topology_file import load_topology
@@ -211,20 +211,17 @@ def run(
     repeats: int,
     slots: str | None,
     gloo: bool,
-    bmv2_rate: str,
-    bmv2_sizes: str,
     per_host: int,
 ) -> None:
-    """Measure netsum and Gloo on one topology and print the table; JSON, Markdown and plots go to a run folder."""
-    from netsum.bench.plots import plot_allreduce, plot_sparse
-
+    """Measure netsum and Gloo on one topology and print the table; JSON and Markdown go to a run folder."""
     rate_of(rate)
-    if bmv2_rate != "0":
-        rate_of(bmv2_rate, "--bmv2-rate")
     losses = loss.split(",")
     lossy = {each: loss_of(each) > 0 for each in losses}
     lane_counts = _chosen("--lanes", lanes, LANES)
-    switch_kinds = _chosen("--switches", switches, ("embedded", "xdp"))
+    switch_kinds = _chosen("--switches", switches, ("embedded", "xdp", "bmv2"))
+    for kind in switch_kinds:
+        if (lacking := missing_for_switch(kind)) is not None:
+            raise TestbedError(lacking)
     workers = per_host * len(load_topology(topology).hosts)
     variants = (
         [each / 100 for each in _numbers("--densities", densities, 100)],
@@ -237,7 +234,6 @@ def run(
         loses: Plan(exchanges_of(each, workers, *variants), repeats, timeout_s=120.0)
         for loses, each in ((False, sizes), (True, lossy_sizes))
     }
-    small = Plan.of(bmv2_sizes, repeats=repeats, timeout_s=120.0)
     folder = new_run_folder(Path("runs"), "bench-allreduce")
     load = f"load before: {os.getloadavg()[0]:.1f}; float32, sum"
     header = f"{machine_and_date()}\n{command_line()}\n{load}"
@@ -247,18 +243,10 @@ def run(
         for percent in losses:
             plan = plans[lossy[percent]]
             for number, (switch, count) in enumerate(product(switch_kinds, lane_counts)):
-                bench.compare(switch, int(count), rate, percent, plan, with_gloo=gloo and number == 0)
-        lacking = missing_for_switch("bmv2") if bmv2_rate != "0" else "--bmv2-rate is 0"
-        if lacking is None:
-            for switch in ("bmv2", "embedded"):
-                bench.compare(switch, 64, bmv2_rate, "0", small, with_gloo=True)
+                first = number == 0 or (switch == "bmv2" and count == lane_counts[0])
+                bench.compare(switch, int(count), rate, percent, plan, with_gloo=gloo and first)
     text = print_table(HEADINGS, table(bench.results), key=6)
     for line in bench.uplinks:
         print(line)
-    if lacking is not None:
-        print(f"without BMv2: {lacking}")
     (folder / "table.md").write_text(f"{header}\n\n{text}", encoding="utf-8")
-    plot_allreduce(bench.results, folder)
-    if densities:
-        plot_sparse(bench.results, folder)
-    print(f"results.json, table.md, and plots as PNG and SVG: {os.path.relpath(folder)}")
+    print(f"results.json and table.md: {os.path.relpath(folder)}")

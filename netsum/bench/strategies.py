@@ -55,7 +55,7 @@ def run(
     )
     print(f"{machine_and_date()}; virtual time, {computes}; star, 256 lanes, ideal hosts")
     times = {point: times_of(curve, durations) for point, curve in found.items()}
-    report(rows_of(found, times, networks), networks, results.folder)
+    report(rows_of(found, times, networks), networks)
 
 
 def _train(points: Sequence[Point], results: Results[Point, Curve], seconds: float) -> None:

@@ -1,12 +1,11 @@
-"""Results of trainings under different strategies: a table, which strategy wins on which links, and a plot of both."""
+"""Results of trainings under different strategies: a table, and which strategy wins on which links."""
 
 import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from netsum.bench.strategies_points import TASKS, Curve, Point
 from netsum.terminal import Rows, echo
@@ -15,7 +14,6 @@ from netsum.virtual.timeline import replay
 from topologies.units import rate_text
 
 _MILLISECOND_US: Final = 1000
-_MARKERS: Final = "os^Dv"
 
 Durations = Mapping[NetworkOf, Mapping[tuple[int, int, int], float]]
 
@@ -115,11 +113,8 @@ def winners(rows: Sequence[Row], task: str, workers: int, network: NetworkOf) ->
     return sorted(reached, key=lambda row: (row.to_target[network], row.recipe))
 
 
-def report(rows: Sequence[Row], networks: Sequence[NetworkOf], folder: Path) -> None:
-    """Print the table and the map, and draw ``strategies.svg`` and ``strategies.png`` in a folder.
-
-    `networks`: the first is the one of the table.
-    """
+def report(rows: Sequence[Row], networks: Sequence[NetworkOf]) -> None:
+    """Print the table, of the first network, and the map of all."""
     if not rows:
         echo("no results so far")
         return
@@ -147,7 +142,6 @@ def report(rows: Sequence[Row], networks: Sequence[NetworkOf], folder: Path) -> 
         f"{network_text(networks[0])}"
     )
     _print_map(rows, networks)
-    echo(f"plot: {_draw(rows, networks, folder)}")
 
 
 def network_text(network: NetworkOf) -> str:
@@ -169,81 +163,6 @@ def _print_map(rows: Sequence[Row], networks: Sequence[NetworkOf]) -> None:
                     cells.append(f"{best[0].recipe} {_seconds(best[0].to_target[network])}" if best else "-")
                 table.add(task, str(workers), rate_text(rate), *cells)
     table.print()
-
-
-def _draw(rows: Sequence[Row], networks: Sequence[NetworkOf], folder: Path) -> Path:
-    from netsum.bench.plots import plt, save
-
-    tasks = _tasks(rows)
-    counts = sorted({row.workers for row in rows})
-    names = list(dict.fromkeys(row.recipe for row in rows))
-    looks = {
-        name: (plt.get_cmap("tab20")(number % 20), _MARKERS[number % len(_MARKERS)])
-        for number, name in enumerate(names)
-    }
-    figure, panels = plt.subplots(
-        len(tasks), 2 * len(counts), figsize=(8 * len(counts), 1 + 3.4 * len(tasks)), squeeze=False,
-        layout="constrained",
-    )  # fmt: skip
-    for above, task in zip(panels, tasks, strict=True):
-        for place, workers in enumerate(counts):
-            of_it = [row for row in rows if (row.task, row.workers) == (task, workers)]
-            _draw_bytes(above[2 * place], of_it, networks[0], looks)
-            _draw_fastest(above[2 * place + 1], of_it, networks, looks)
-            above[2 * place].set_title(f"{task}, {workers} workers")
-            above[2 * place + 1].set_title("fastest to the target")
-    marks = [
-        plt.Line2D([], [], color=colour, marker=marker, ls="", ms=7, label=name)
-        for name, (colour, marker) in looks.items()
-    ]
-    figure.legend(handles=marks, loc="outside lower center", ncols=8)
-    return save(figure, folder, "strategies")
-
-
-def _draw_bytes(panel: Any, rows: Sequence[Row], network: NetworkOf, looks: Mapping[str, Any]) -> None:
-    """Draw what workers send over the time to the target; a strategy that misses it is a hollow mark at its end."""
-    for row in rows:
-        seconds = row.to_target[network]
-        colour, marker = looks[row.recipe]
-        panel.plot(
-            seconds or row.seconds,
-            row.sent_kb,
-            marker=marker,
-            ms=7,
-            color=colour,
-            fillstyle="full" if seconds else "none",
-        )
-    panel.set(
-        yscale="log",
-        xlabel=f"s to the target at {network_text(network)}",
-        ylabel="kB sent by a worker",
-    )
-    panel.grid(alpha=0.3, which="both")
-
-
-def _draw_fastest(
-    panel: Any, rows: Sequence[Row], networks: Sequence[NetworkOf], looks: Mapping[str, Any]
-) -> None:
-    """Draw which strategy of one task and number of workers reaches the target first on which links."""
-    from matplotlib.patches import Rectangle
-
-    rates = sorted({network.rate_bps for network in networks})
-    rtts = sorted({network.rtt_us for network in networks})
-    panel.set_xlim(-0.5, len(rtts) - 0.5)
-    panel.set_ylim(-0.5, len(rates) - 0.5)
-    for y, rate in enumerate(rates):
-        for x, rtt in enumerate(rtts):
-            network = NetworkOf(rate, rtt)
-            if network not in networks or not rows:
-                continue
-            for best in winners(rows, rows[0].task, rows[0].workers, network)[:1]:
-                colour, _ = looks[best.recipe]
-                panel.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=colour, alpha=0.6))
-                text = f"{best.recipe}\n{_seconds(best.to_target[network])} s"
-                panel.text(x, y, text, ha="center", va="center", fontsize=8)
-    panel.set_xticks(range(len(rtts)), [_rtt_text(NetworkOf(1, rtt)) for rtt in rtts])
-    panel.set_yticks(range(len(rates)), [rate_text(rate) for rate in rates])
-    panel.set(xlabel="RTT", ylabel="rate of a link")
 
 
 def _tasks(rows: Sequence[Row]) -> list[str]:

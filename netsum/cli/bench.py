@@ -133,25 +133,20 @@ def bench_allreduce(
     ] = "256,64",
     switches: Annotated[
         str,
-        typer.Option(metavar="SWITCH,…", help="Who runs the P4 program: embedded, xdp; each is measured."),
+        typer.Option(
+            metavar="SWITCH,…", help="Who runs the P4 program: embedded, xdp, bmv2; each is measured."
+        ),
     ] = "embedded",
     repeats: Annotated[int, typer.Option(min=1, help="How often each array is reduced and timed.")] = 3,
     slots: SlotsOption = None,
     gloo: Annotated[bool, typer.Option(help="Measure Gloo too.")] = True,
-    bmv2_rate: Annotated[
-        str,
-        typer.Option(metavar="RATE", help="Rate of every link in the comparison on BMv2; 0: no comparison."),
-    ] = "10mbit",
-    bmv2_sizes: Annotated[
-        str, typer.Option(metavar="SIZES", help="Sizes of each worker's array in that comparison.")
-    ] = "64KiB,1MiB",
     per_host: Annotated[
         int, typer.Option(min=1, max=16, help="Ranks on each host; with several also without a leaf there.")
     ] = 1,
 ) -> None:
-    """All-reduces of netsum and of torch's Gloo on the same limited links: a table, and plots; needs root and PyTorch.
+    """All-reduces of netsum and of torch's Gloo on the same limited links: a table; needs root and PyTorch.
 
-    Results go to `runs/bench-allreduce-DATE-TIME` as JSON, Markdown, PNG and SVG.
+    Results go to `runs/bench-allreduce-DATE-TIME` as JSON and Markdown.
     """
 
 

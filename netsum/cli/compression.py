@@ -1,6 +1,5 @@
-"""`netsum compression`: what gradients can be compressed with, and what that is worth."""
+"""`netsum compression`: compressors of gradients and memories of their errors."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -69,74 +68,3 @@ def list_memories(as_json: AsJson = False) -> None:
     for fact in facts:
         table.add(*fact)
     table.print()
-
-
-@compression_app.command(
-    "bench",
-    epilog=epilog(
-        ("netsum compression bench --quick", "three compressors on two tasks, fewer steps"),
-        (
-            "netsum compression bench --methods none,top-k,powersgd --tasks char_lstm --seeds 5",
-            "a comparison of your own",
-        ),
-        (
-            "netsum compression bench --methods none,top-k@layer,top-k@model,top-k+none@model",
-            "granularities, and another memory",
-        ),
-        ok="all was measured, or the time that --seconds allows is up",
-        interrupted="Ctrl-C; what was measured is kept, and the same command goes on from there",
-    ),
-)
-def bench(
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Two tasks, three compressors, one seed, fewer steps."),
-    ] = False,
-    tasks: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,…",
-            show_default="digits_cnn, char_lstm, wide_embedding, transformer_lm",
-            help="Examples to train.",
-        ),
-    ] = "digits_cnn,char_lstm,wide_embedding,transformer_lm",
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[+MEMORY][@GRANULARITY],…",
-            help="Compressors, `none` for no hook at all. Default: all.",
-        ),
-    ] = None,
-    backends: Annotated[
-        str, typer.Option(metavar="NAME,…", help="Backends over which they run.")
-    ] = "netsum,gloo",
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="Trainings of each point.")] = 3,
-    topology: Annotated[
-        str, typer.Option(help="As `netsum testbed up` takes it; a worker a host.")
-    ] = "star-2",
-    rate: Annotated[str, typer.Option(metavar="RATE", help="Rate of every link.")] = "100mbit",
-    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results are kept.")] = Path(
-        "runs/compression"
-    ),
-    seconds: Annotated[
-        float | None, typer.Option(min=0, help="Begin no training after this time; call again to go on.")
-    ] = None,
-) -> None:
-    """Train with compressed gradients on limited links, over the switch and Gloo: a table and a plot; needs root and PyTorch.
-
-    Every training makes the same number of steps. Bytes are those that the interface of a worker's host has counted.
-    """
-    from netsum.bench.compression import run
-    from netsum.bench.compression_points import METHODS
-
-    run(
-        tasks=tasks.split(","),
-        methods=["none", *METHODS] if methods is None else methods.split(","),
-        backends=backends.split(","),
-        seeds=seeds,
-        topology=topology,
-        rate=rate,
-        folder=folder,
-        seconds=float("inf") if seconds is None else seconds,
-        quick=quick,
-    )

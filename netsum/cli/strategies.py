@@ -99,7 +99,7 @@ def bench(
 
     All workers run in this process, in virtual time. Each worker's computing, sending and waiting is recorded; the time on other
     links is computed afterwards, with the simulator's times for collectives. Prints a table, and which strategy reaches the
-    target first by rate, round trip and number of workers; draws a plot.
+    target first by rate, round trip and number of workers.
     """
     from netsum.bench.strategies import run
     from netsum.bench.strategies_points import RECIPES

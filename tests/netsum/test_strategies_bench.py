@@ -59,20 +59,16 @@ def test_the_winner_depends_on_the_links() -> None:
     assert winners(rows, "digits", 2, SLOW)[0].recipe == "local-sgd"
 
 
-def test_a_target_that_a_seed_misses_is_not_reached(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("matplotlib")
+def test_a_target_that_a_seed_misses_is_not_reached(capsys: pytest.CaptureFixture[str]) -> None:
     poor = {**FOUND, point("synchronous", 1): curve(4, 1, [0.1, 0.2, 0.3, 0.4, 0.5])}
     times = {each: times_of(found, DURATIONS) for each, found in poor.items()}
     rows = rows_of(poor, times, [FAST, SLOW])
     row = next(row for row in rows if row.recipe == "synchronous")
     assert (row.runs, row.steps, row.to_target[FAST]) == (2, None, None)
-    report(rows, [FAST, SLOW], tmp_path)
+    report(rows, [FAST, SLOW])
     printed = capsys.readouterr().out
     assert "73.5% ± 33.2" in printed
     assert "local-sgd 0.40" in printed
-    assert (tmp_path / "strategies.svg").stat().st_size > 1000
 
 
 def test_results_are_kept_compressed_and_not_computed_again(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Plots of benchmark results, as PNG and SVG."""
+"""Draws the plots of allreduce.md and sparse.md: ``python -m docs.plots RUN``, where `netsum bench allreduce` left results."""
 
-from __future__ import annotations
-
+import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,27 @@ import matplotlib
 from matplotlib import pyplot as plt
 
 from netsum.allreduce.plan import size_text
+from netsum.allreduce.report import Row, Spread
 from netsum.bench.allreduce_results import AllReduceResult
-
-__all__ = ["plot_allreduce", "plot_sparse", "plt", "save"]
 
 matplotlib.use("Agg")
 
 
-def save(figure: Any, folder: Path, name: str) -> Path:
-    """Write a figure as PNG and SVG, and return the path of the second."""
+def load(folder: Path) -> list[AllReduceResult]:
+    """Read the results of a run."""
+    found = []
+    for each in json.loads((folder / "results.json").read_text(encoding="utf-8")):
+        row = each["row"]
+        row |= {name: Spread(**row[name]) for name in ("seconds", "elements_per_s")}
+        found.append(AllReduceResult(**{**each, "row": Row(**row)}))
+    return found
+
+
+def save(figure: Any, folder: Path, name: str) -> None:
+    """Write a figure as PNG and SVG."""
     for kind in ("png", "svg"):
         figure.savefig(folder / f"{name}.{kind}", dpi=150)
     plt.close(figure)
-    return folder / f"{name}.svg"
 
 
 def plot_allreduce(results: Sequence[AllReduceResult], folder: Path) -> None:
@@ -103,3 +111,10 @@ def plot_sparse(results: Sequence[AllReduceResult], folder: Path) -> None:
     title = f"Block-sparse all-reduce, {first.workers} workers, links of {first.rate}; dashed: the bound"
     figure.suptitle(title, fontsize="medium")
     save(figure, folder, "sparse")
+
+
+if __name__ == "__main__":
+    run = Path(sys.argv[1])
+    plot_allreduce(load(run), run)
+    if any(one.row.density < 1 for one in load(run)):
+        plot_sparse(load(run), run)
