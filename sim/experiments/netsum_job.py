@@ -244,9 +244,7 @@ class NetsumJob:
         if key not in self._inputs:
             collective = key[0] * len(self._work.buckets) + bucket
             self._inputs[key] = contributions(
-                self._point.seed,
-                self._number,
-                collective,
+                (self._point.seed, self._number, collective),
                 self.settings.workers,
                 self._elements[bucket],
                 self._work.buckets[bucket].density,

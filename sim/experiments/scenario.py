@@ -21,7 +21,7 @@ from sim.experiments.settings import Event, JobTable, Settings, TopologyTable
 from sim.network.engine.scripts import DELAY, DROP
 from sim.network.graph import Node
 from sim.network.network import Network
-from sim.network.parameters import Bursts, Faults, HostCost, LinkParameters, SwitchCost
+from sim.network.parameters import Bursts, Faults, HostCost, LinkParameters, SwitchCost, Traffic
 from sim.network.programming import ProgrammedSwitch
 from sim.network.trees import tree_controller
 from sim.peers.table import server_count
@@ -287,13 +287,9 @@ def _add_traffic(point: Point, scenario: Scenario) -> None:
             if name not in scenario.topology.hosts:
                 raise SettingError(f"background[{at}].{key}: expected the name of a host, found {name!r}")
         scenario.network.add_traffic(
-            *(scenario.network.by_name[name] for name in (flow.source, flow.target)),
-            rate_bps=flow.rate,
-            packet_bytes=flow.packet,
-            burst=flow.burst,
-            gaps=flow.gaps,
-            start_ns=flow.start,
-            stop_ns=flow.stop,
+            scenario.network.by_name[flow.source],
+            scenario.network.by_name[flow.target],
+            Traffic(flow.rate, flow.packet, flow.burst, flow.gaps, flow.start, flow.stop),
         )
 
 

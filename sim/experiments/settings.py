@@ -312,25 +312,30 @@ def read_table(kind: type[Table], found: object, place: str) -> Table:
 
     Raises FieldError: an unknown or missing key, or a value that its key does not accept.
     """
-    Fields(place, found, form="a table")
-    found = dict(found)
     known = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]  # all of them are dataclasses
+    table = Fields(place, _renamed(known, found, place), form="a table")
+    table.only(*known)
+    values = {
+        name: table.need(name, each.metadata["read"])
+        if each.default is MISSING
+        else table.get(name, each.metadata["read"], each.default)
+        for name, each in known.items()
+    }
+    return kind(**values)
+
+
+def _renamed(known: Mapping[str, Any], found: object, place: str) -> object:
+    """Return a table with the present names and values in place of earlier ones, after a warning."""
+    if not isinstance(found, Mapping):
+        return found
+    now = dict(found)
     for name, each in known.items():
         old, values_now = each.metadata["was"]
-        if old in found and name not in found and repr(found[old]) in values_now:
-            found[name] = values_now[repr(found.pop(old))]
-            sentence = f'{place}.{old} is deprecated: write {name} = "{found[name]}"'
-            warnings.warn(sentence, FutureWarning, stacklevel=2)
-    table = Fields(place, found, form="a table")
-    table.only(*known)
-    return kind(
-        **{
-            name: table.need(name, each.metadata["read"])
-            if each.default is MISSING
-            else table.get(name, each.metadata["read"], each.default)
-            for name, each in known.items()
-        }
-    )
+        if old in now and name not in now and repr(now[old]) in values_now:
+            now[name] = values_now[repr(now.pop(old))]
+            sentence = f'{place}.{old} is deprecated: write {name} = "{now[name]}"'
+            warnings.warn(sentence, FutureWarning, stacklevel=3)
+    return now
 
 
 @dataclass(frozen=True)

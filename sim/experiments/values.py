@@ -17,9 +17,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def contributions(
-    seed: int,
-    job: int,
-    collective: int,
+    seeds: tuple[int, int, int],
     workers: int,
     size: int,
     density: float = 1.0,
@@ -31,10 +29,10 @@ def contributions(
 
     Contributions are windows at different offsets of one array, so a thousand workers need little more memory than one.
 
-    `density`: share of the blocks of `lanes` elements that are not zero, at random at each worker, which then has an array
-    of its own. `common`: at random, but the same at all of them.
+    `seeds`: of the run, and the numbers of job and collective. `density`: share of the blocks of `lanes` elements that are not
+    zero, at random at each worker, which then has an array of its own. `common`: at random, but the same at all of them.
     """
-    generator = np.random.Generator(np.random.Philox(key=[seed, job << 32 | collective]))
+    generator = np.random.Generator(np.random.Philox(key=[seeds[0], seeds[1] << 32 | seeds[2]]))
     whole = size + _WINDOW_STEP * (workers - 1)
     bits = generator.integers(-(1 << 23), 1 << 23, whole, dtype=np.int32)
     magnitudes = generator.integers(-12, 13, whole // 64 + 1)

@@ -135,9 +135,7 @@ class RandomRuns:
                     np.int64(system.blank.ctypes.data),
                     system.root,
                     self._trail,
-                    self._counters,
-                    self._before,
-                    self.tally.pairs,
+                    (self._counters, self._before, self.tally.pairs),
                     self._fair,
                 )
             )

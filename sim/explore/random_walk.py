@@ -77,8 +77,9 @@ def _rounds_done(world: Record) -> Integer:
 
 
 @compiled
-def _count_outcome(counters: Record, before: Record, pairs: Record, kind: Integer) -> None:
+def _count_outcome(outcomes: tuple[Record, Record, Record], kind: Integer) -> None:
     """Find the counter that has moved since the last call, and count its outcome with a kind of fault."""
+    counters, before, pairs = outcomes
     for each in range(counters.shape[0]):
         now = carray(pointer(counters[each]), (1,), np.int64)[0]
         if now != before[each]:
@@ -160,7 +161,7 @@ def _fault_of(world: Record, walk: Record, kind: Integer, place: Integer) -> Int
 
 @compiled
 def _step(
-    world: Record, walk: Record, blank: Integer, counters: Record, before: Record, pairs: Record
+    world: Record, walk: Record, blank: Integer, outcomes: tuple[Record, Record, Record]
 ) -> tuple[Integer, Integer]:
     """Make one step at random; returns its code, and a negative violation or another result."""
     kind, what = _draw_step(world, walk)
@@ -174,7 +175,7 @@ def _step(
     if kind == codes.RESTART and result == 1:
         walk.restarted = 1
     if fault >= 0:
-        _count_outcome(counters, before, pairs, fault)
+        _count_outcome(outcomes, fault)
     return code, result
 
 
@@ -185,15 +186,13 @@ def random_runs(
     blank: Integer,
     root: Record,
     trail: Record,
-    counters: Record,
-    before: Record,
-    pairs: Record,
+    outcomes: tuple[Record, Record, Record],
     fair: tuple[Record, Record, Record],
 ) -> Integer:
     """Make random runs until `walk.budget` steps are made.
 
     `walk`: a record `WALK`, whose totals grow. `root`: the state without packets that each run begins with. `trail`:
-    uint32[limit], filled with the steps of the last run. `counters`, `before`, `pairs`: addresses of the program's outcome
+    uint32[limit], filled with the steps of the last run. `outcomes`: addresses of the program's outcome
     counters, their last values, and how often each has moved with each kind of fault. `fair`: work arrays of `fair_end`.
     Returns 0, or the violation of the last run.
     """
@@ -208,7 +207,7 @@ def random_runs(
         world.entry_count = 0
         result = np.int64(0)
         while result >= 0 and walk.run_steps < walk.limit and not all_done(world):
-            trail[walk.run_steps], result = _step(world, walk, blank, counters, before, pairs)
+            trail[walk.run_steps], result = _step(world, walk, blank, outcomes)
             walk.run_steps += 1
         walk.steps += walk.run_steps
         if result < 0:

@@ -1,14 +1,13 @@
 """A network: its construction, its runs, and its records."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from controller.jobs import Job
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
-from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from sim.frames import FIRST_UDP_PORT, headers
 from sim.network.engine import loop
@@ -31,9 +30,9 @@ from sim.network.graph import ENDPOINTS_PER_NODE, Graph, NetworkError, Node, Unf
 from sim.network.memory import Memory, Rows, address_of, together
 from sim.network.outputs import Outputs
 from sim.network.packet_trace import PacketTrace
-from sim.network.parameters import HostCost
+from sim.network.parameters import Traffic
 from sim.network.programs import Programs
-from sim.network.worker import Plan, Worker
+from sim.network.worker import WORKER_DEFAULTS, Plan, Worker, WorkerOptions
 
 _SLICE: Final = 1 << 20  # Events between two checks whether the run was interrupted.
 
@@ -54,6 +53,15 @@ class PeriodSkipper(Protocol):
 
     def look(self, number: int, until_ps: int) -> None:
         """Leave out periods from a worker's sample on, until a time."""
+
+
+class PacketsLike(TypedDict, total=False):
+    """Packets of a kind, chunk and worker, −1 for any, with at least these flags."""
+
+    kind: int
+    chunk: int
+    worker: int
+    flags: int
 
 
 class Network(Graph):
@@ -98,20 +106,17 @@ class Network(Graph):
         action: int,
         *,
         link: int = -1,
-        kind: int = -1,
-        chunk: int = -1,
-        worker: int = -1,
-        flags: int = 0,
         nth: int = 1,
         delay_ns: int = 0,
+        **which: Unpack[PacketsLike],
     ) -> None:
-        """Drop or delay the n-th packet of a kind, chunk, worker and flags on a link; −1 is any (`engine.scripts`)."""
+        """Drop or delay the n-th of some packets on a link; −1 is any link (`engine.scripts`)."""
         self._scripts.add(
             link=link,
-            kind=kind,
-            chunk=chunk,
-            worker=worker,
-            flags=flags,
+            kind=which.get("kind", -1),
+            chunk=which.get("chunk", -1),
+            worker=which.get("worker", -1),
+            flags=which.get("flags", 0),
             nth=nth,
             action=action,
             delay_ps=delay_ns * PS_PER_NS,
@@ -120,30 +125,18 @@ class Network(Graph):
         for number in range(len(self._links)) if link < 0 else (link,):
             self._links[number]["scripted"] = self._links[number]["faulty"] = 1
 
-    def add_traffic(
-        self,
-        source: Node,
-        target: Node,
-        *,
-        rate_bps: int,
-        packet_bytes: int = 1514,
-        burst: int = 1,
-        gaps: str = "even",
-        start_ns: int = 0,
-        stop_ns: int = 10**12,
-    ) -> int:
-        """Send packets from a host to another at a rate, counting frames; returns the number of the generator."""
-        interval_ps = packet_bytes * 8 * PS_PER_S // rate_bps * burst
+    def add_traffic(self, source: Node, target: Node, traffic: Traffic) -> int:
+        """Send packets from a host to another; returns the number of the generator."""
         number = self._generators.add(
             source=source.number,
             target=target.number,
-            packet_bytes=packet_bytes,
-            interval_ps=interval_ps,
-            until_ps=stop_ns * PS_PER_NS,
-            burst=burst,
-            gaps=GAPS.index(gaps),
+            packet_bytes=traffic.packet_bytes,
+            interval_ps=traffic.packet_bytes * 8 * PS_PER_S // traffic.rate_bps * traffic.burst,
+            until_ps=traffic.stop_ns * PS_PER_NS,
+            burst=traffic.burst,
+            gaps=GAPS.index(traffic.gaps),
         )
-        push(self.world[0], start_ns * PS_PER_NS, GENERATE, number, 0)
+        push(self.world[0], traffic.start_ns * PS_PER_NS, GENERATE, number, 0)
         return number
 
     def tap(self, number: int, *, frame_bytes: int | None = None) -> None:
@@ -199,41 +192,14 @@ class Network(Graph):
         hosts: Sequence[Node],
         switches: Node | Sequence[Node],
         plans: Callable[[int], Iterable[Plan]],
-        *,
-        name: str = "",
-        timeout_ns: int = 10**12,
-        at_once: int = 1,
-        first_chunk: int = 0,
-        start_ns: Callable[[int], int] = lambda worker: 0,
-        cost: Callable[[int], HostCost] = lambda worker: HostCost(),
-        place: int = 0,
-        added_bytes: int = 0,
-        on_ended: Callable[[Worker, Outcome], None] | None = None,
-        checked: bool = False,
-        keep_outcomes: bool = True,
+        **given: Unpack[WorkerOptions],
     ) -> list[Worker]:
         """Add workers of a job.
 
-        Parameters
-        ----------
-        plans
-            Called with a worker's rank: its collectives, of which `at_once` are submitted ahead.
-        name
-            The job's name in errors; by default its own, or its number.
-        timeout_ns
-            A collective fails if nothing of it completes for that long.
-        start_ns, cost
-            Called with a worker's rank: the worker's start, counted from now, and its host's processing time for packets.
-        added_bytes
-            Bytes on the wire of lanes that are not simulated, for each packet with lanes.
-        on_ended
-            Called when a collective of a worker has ended.
-        checked
-            Whether results that workers write to an output of `outputs` are compared.
-        keep_outcomes
-            Whether workers keep the outcomes of their collectives, and with them their results.
+        `plans`: called with a worker's rank, its collectives, of which `at_once` are submitted ahead.
         """
         self.build()
+        options: WorkerOptions = {**WORKER_DEFAULTS, **given}
         admissions = job.admissions if isinstance(job, Job) else job
         if isinstance(switches, Node):
             switches = [switches] * len(hosts)
@@ -247,12 +213,8 @@ class Network(Graph):
                 len(self.workers),
                 admission,
                 plans(admission.rank),
-                job=name or (job.name if isinstance(job, Job) else str(admission.job_id)),
-                timeout_ns=timeout_ns,
-                at_once=at_once,
-                first_chunk=first_chunk,
-                on_ended=on_ended,
-                keep_outcomes=keep_outcomes,
+                options["name"] or (job.name if isinstance(job, Job) else str(admission.job_id)),
+                options,
             )
             state, all_slots, passes = room
             worker.core.move_to(
@@ -260,16 +222,15 @@ class Network(Graph):
                 all_slots[: admission.slot_count * SLOT.itemsize].view(SLOT),
                 passes.view(PASS),
             )
-            self._place_worker(worker, host, switch, place, cost(admission.rank), added_bytes)
-            worker.record["rank"], worker.record["checked"] = admission.rank, int(checked)
+            self._place_worker(worker, host, switch, options)
+            worker.record["rank"], worker.record["checked"] = admission.rank, int(options["checked"])
             self.workers.append(worker)
-            self.at(self.now_ns + start_ns(admission.rank), self.look_after, worker.number)
+            self.at(self.now_ns + options["start_ns"](admission.rank), self.look_after, worker.number)
             added.append(worker)
         return added
 
-    def _place_worker(
-        self, worker: Worker, host: Node, switch: Node, place: int, cost: HostCost, added_bytes: int
-    ) -> None:
+    def _place_worker(self, worker: Worker, host: Node, switch: Node, options: WorkerOptions) -> None:
+        place, cost = options["place"], options["cost"](worker.admission.rank)
         if not 0 <= place < ENDPOINTS_PER_NODE:
             raise NetworkError(f"a host has at most {ENDPOINTS_PER_NODE} workers at a time")
         port = FIRST_UDP_PORT + place
@@ -294,7 +255,7 @@ class Network(Graph):
             receive_ps=round(cost.receive_ns * PS_PER_NS),
             byte_ps=round(cost.byte_ns * PS_PER_NS),
             slower=round(cost.slower * 100),
-            added_bytes=added_bytes,
+            added_bytes=options["added_bytes"],
         )
         self._endpoints[host.number, place] = worker.number
 

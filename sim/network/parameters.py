@@ -57,6 +57,18 @@ class LinkParameters:
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """Background traffic of a host."""
+
+    rate_bps: int  # Counting frames.
+    packet_bytes: int = 1514  # Bytes of a frame.
+    burst: int = 1  # Packets at once.
+    gaps: str = "even"  # Gaps between bursts (`records.GAPS`).
+    start_ns: int = 0
+    stop_ns: int = 10**12
+
+
+@dataclass(frozen=True)
 class HostCost:
     """Processing times of a host for packets, which it handles one after the other."""
 

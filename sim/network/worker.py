@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypedDict
 
 from host_agent.collectives import Collective
 from host_agent.protocol.core import WorkerCore
 from host_agent.schedule import Outcome, Schedule
 from host_agent.wire import Admission
 from sim.network.engine.records import PS_PER_NS
+from sim.network.parameters import HostCost
 
 Plan = Callable[[Admission, int], Collective[Any]]
 """Plans a worker's next collective, given its admission and sequence number."""
@@ -31,6 +32,39 @@ class WorkersNetwork(Protocol):
         """Let a worker begin the collectives that it may begin."""
 
 
+class WorkerOptions(TypedDict, total=False):
+    """Options of a job's workers; callables are called with a worker's rank."""
+
+    name: str  # The job's name in errors; empty: its own, or its number.
+    timeout_ns: int  # A collective fails if nothing of it completes for that long.
+    at_once: int  # Collectives that are submitted ahead.
+    first_chunk: int
+    start_ns: Callable[[int], int]  # The worker's start, counted from now.
+    cost: Callable[[int], HostCost]  # Its host's processing time for packets.
+    place: int  # Which of the workers of each host, 0 and up.
+    added_bytes: int  # Bytes on the wire of lanes that are not simulated, for each packet with lanes.
+    on_ended: Callable[[Worker, Outcome], None]  # Called when a collective of a worker has ended.
+    checked: bool  # Whether results that workers write to an output of `Network.outputs` are compared.
+    keep_outcomes: (
+        bool  # Whether workers keep the outcomes of their collectives, and with them their results.
+    )
+
+
+WORKER_DEFAULTS: Final = WorkerOptions(
+    name="",
+    timeout_ns=10**12,
+    at_once=1,
+    first_chunk=0,
+    start_ns=lambda rank: 0,
+    cost=lambda rank: HostCost(),
+    place=0,
+    added_bytes=0,
+    on_ended=lambda worker, outcome: None,
+    checked=False,
+    keep_outcomes=True,
+)
+
+
 class Worker:
     """A worker on a host."""
 
@@ -40,19 +74,14 @@ class Worker:
         number: int,
         admission: Admission,
         plans: Iterable[Plan],
-        *,
         job: str,
-        timeout_ns: int,
-        at_once: int,
-        first_chunk: int,
-        on_ended: Callable[[Worker, Outcome], None] | None,
-        keep_outcomes: bool,
+        options: WorkerOptions,
     ) -> None:
         self._network = network
         self.number = number
         self.admission = admission
         self.job = job  # The job's name.
-        self.core = WorkerCore(admission, timeout_ns, first_chunk)  # The shipped one.
+        self.core = WorkerCore(admission, options["timeout_ns"], options["first_chunk"])  # The shipped one.
         self.schedule = Schedule(self.core)
         # outcomes, ended_ns: of its collectives that have ended, in order: how, if that is kept, and when.
         self.outcomes: list[Outcome] = []
@@ -62,9 +91,7 @@ class Worker:
         self.ended_ns: list[int] = []
         self._plans = deque(plans)
         self._planned = 0
-        self._keep_outcomes = keep_outcomes
-        self._at_once = at_once
-        self._on_ended = on_ended
+        self._options = options
 
     @property
     def record(self) -> Any:
@@ -106,12 +133,11 @@ class Worker:
         now_ns = max(int(record["busy_ps"]), self._network.now_ps) // PS_PER_NS
         for outcome in self.schedule.take_ended(now_ns):
             outcome.resolve()
-            if self._keep_outcomes:
+            if self._options["keep_outcomes"]:
                 self.outcomes.append(outcome)
             self.ended_ns.append(now_ns)
-            if self._on_ended is not None:
-                self._on_ended(self, outcome)
-        while self._plans and len(self.schedule) < self._at_once:
+            self._options["on_ended"](self, outcome)
+        while self._plans and len(self.schedule) < self._options["at_once"]:
             if self.core.failed:
                 break
             self.schedule.add(self._plans.popleft()(self.admission, self._planned))

@@ -14,9 +14,9 @@ from numba import carray
 from host_agent.wire.constants import HEADER_BYTES, HEADER_OFFSET_CHUNK
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, load16, load32, pointer
+from sim.frames import HEADERS_BYTES
 from sim.network.engine.links import send
 from sim.network.engine.packets import (
-    HEADERS_BYTES,
     SLOT_PROTOCOL,
     frame_address,
     lose,
