@@ -9,7 +9,7 @@ _leaves: Final = partial(Scenario, parents=(0, 0), leaves=(1, 2))
 """Scenarios of a root and two leaves with a worker each."""
 
 
-_ALL: Final = (
+ALL: Final = (
     Scenario("smallest", rounds=passes_of("sum", "sum", "sum")),
     Scenario("five-rounds", rounds=passes_of("sum", "sum", "sum", "sum", "sum")),
     Scenario("copies", workers=1, rounds=passes_of("sum", "sum"), copies=2, batches=False),
@@ -51,14 +51,14 @@ _ALL: Final = (
     Scenario("deadline", workers=3, rounds=passes_of("sum"), deadlines=1),
     Scenario("two-rows", workers=1, slots=2, rounds=passes_of("sum", "sum", "sum"), rows=2),
     Scenario("values", rounds=passes_of("saturating", "min", "max", "sparse")),
-    Scenario("header-only", rounds=passes_of("reduce", "gather", "reduce")),
-    Scenario("header-only-of-three", workers=3, rounds=passes_of("reduce", "gather")),
+    Scenario("header-only-results", rounds=passes_of("reduce", "gather", "reduce")),
+    Scenario("header-only-results-of-three", workers=3, rounds=passes_of("reduce", "gather")),
     Scenario("unknown-sources", rounds=passes_of("sum", "sum"), unknown_sources=True),
     _leaves("tree-two-leaves", rounds=passes_of("sum", "sum")),
     _leaves("tree-three-rounds", rounds=passes_of("sum", "sum", "sum")),
     _leaves("tree-exponents", rounds=passes_of("int32", "float32")),
     _leaves("tree-header-only", rounds=passes_of("broadcast", "barrier", "max")),
-    _leaves("tree-header-only", rounds=passes_of("reduce", "gather", "reduce")),
+    _leaves("tree-header-only-results", rounds=passes_of("reduce", "gather", "reduce")),
     _leaves("tree-disagreement", rounds=(BlockPass("sum"), BlockPass("sum", agreed=False))),
     _leaves("tree-new-epoch", rounds=passes_of("sum"), epochs=2),
     _leaves("tree-switch-restart", rounds=passes_of("sum"), epochs=2, switch_restarts=1),
@@ -68,7 +68,7 @@ _ALL: Final = (
     Scenario("tree-leaf-of-two", workers=3, rounds=passes_of("sum"), parents=(0,), leaves=(0, 1, 1)),
     # The leaf's workers both need the header alone of the first RESULT.
     Scenario(
-        "tree-header-only-of-two", workers=3, rounds=passes_of("reduce"), parents=(0,), leaves=(0, 1, 1)
+        "tree-header-only-results-of-two", workers=3, rounds=passes_of("reduce"), parents=(0,), leaves=(0, 1, 1)
     ),
     Scenario(
         "tree-two-leaves-of-two",
@@ -88,4 +88,4 @@ _ALL: Final = (
     ),
 )
 
-CONFIGURATIONS: Final = {each.name: each for each in _ALL}  # By name.
+CONFIGURATIONS: Final = {each.name: each for each in ALL}  # By name.

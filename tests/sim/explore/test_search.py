@@ -7,7 +7,7 @@ import pytest
 
 from host_agent.protocol.recovery import PTO_PROBES
 from netsum.programs import compiled_program
-from sim.explore.configurations import CONFIGURATIONS
+from sim.explore.configurations import ALL, CONFIGURATIONS
 from sim.explore.engine.packing import unlisted_fields
 from sim.explore.scenario import BlockPass, Scenario, ScenarioError
 from sim.explore.search import Result, Search
@@ -73,6 +73,10 @@ def test_no_schedule_breaks_a_guarantee(scenario: Scenario) -> None:
 def test_what_is_no_scenario_of_a_quorum(given: dict[str, Any], expected: str) -> None:
     with pytest.raises(ScenarioError, match=expected):
         Scenario("wrong", **given)
+
+
+def test_every_configuration_has_a_name_of_its_own() -> None:
+    assert [each.name for each in ALL] == list(CONFIGURATIONS)
 
 
 def test_no_configuration_has_slots_for_which_what_a_state_leaves_out_would_decide() -> None:
