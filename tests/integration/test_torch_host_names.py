@@ -36,7 +36,9 @@ dist.destroy_process_group()
 @pytest.fixture
 def testbed(tmp_path: Path) -> Iterator[str]:
     name = f"names-{uuid.uuid4().hex[:8]}"
-    subprocess.run([*TESTBED, "up", "star-2", "--testbed", name], cwd=tmp_path, check=True, timeout=DEADLINE_S)
+    subprocess.run(
+        [*TESTBED, "up", "star-2", "--testbed", name], cwd=tmp_path, check=True, timeout=DEADLINE_S
+    )
     yield name
     subprocess.run([*TESTBED, "down", "--testbed", name], cwd=tmp_path, check=True, timeout=DEADLINE_S)
 
