@@ -435,7 +435,7 @@ class Communicator(Closing, OfOneProcess):
             As for `allreduce`.
         """
         offer = Offer(shape, dtype)
-        return Round(offer, self._begin(RoundRequest(offer, op), label), self._progress.look)
+        return Round(offer, self._begin(RoundRequest(offer, op), label), self._progress.wake)
 
     def rounds(
         self,
@@ -521,10 +521,10 @@ class Communicator(Closing, OfOneProcess):
         """Close the socket. Collectives that are not done fail with `ClosedCommunicatorError`."""
         self._progress.close()
 
-    def forget(self) -> None:
+    def close_in_child(self) -> None:
         """Release, in a forked child, the parent's thread and locks; the link refuses further collectives."""
         self._order = threading.Lock()
-        self._progress.forget()
+        self._progress.close_in_child()
 
     def _run(self, request: Request[T], label: str) -> T:
         """Submit a request, and return its result."""

@@ -22,16 +22,16 @@ class OfOneProcess(ABC):
         _all.add(self)
 
     @abstractmethod
-    def forget(self) -> None:
+    def close_in_child(self) -> None:
         """Close the parent's descriptors, replace locks, and refuse further use; runs in a forked child."""
 
 
 _all: weakref.WeakSet[OfOneProcess] = weakref.WeakSet()
 
 
-def _forget_all() -> None:
+def _close_all_in_child() -> None:
     for each in list(_all):
-        each.forget()
+        each.close_in_child()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_close_all_in_child)

@@ -93,8 +93,8 @@ class Progress:
                     if self.state is State.RUNNING:
                         self._changed.notify_all()
 
-    def look(self) -> None:
-        """Let the thread that drives look at the schedule: a contribution to a quorum chunk has come."""
+    def wake(self) -> None:
+        """Let the thread that drives wake at the schedule: a contribution to a quorum chunk has come."""
         with self._changed:
             if self.state is not State.CLOSED:
                 self._link.wake()
@@ -177,7 +177,7 @@ class Progress:
             self._link.close()
         _resolve(outcomes)
 
-    def forget(self) -> None:
+    def close_in_child(self) -> None:
         """Release, in a forked child, the parent's thread and locks."""
         self._changed, self._driving = threading.Condition(), threading.Lock()
         self._thread, self._claimant = None, 0
@@ -213,7 +213,7 @@ class Progress:
             if admission is not None:
                 self._enter(admission)
             if self.core.passes_under_way == 0:
-                self._link.forget_trouble()
+                self._link.clear_trouble()
             self._schedule.begin(time.monotonic_ns())
             try:
                 self._link.exchange(0.0 if self._schedule.busy else seconds)

@@ -20,10 +20,10 @@ AHEAD: Final = 32
 class Round:
     """A round under way; made by `Communicator.begin_round`."""
 
-    def __init__(self, offer: Offer, future: Future[Reduced], look: Callable[[], None]) -> None:
+    def __init__(self, offer: Offer, future: Future[Reduced], wake: Callable[[], None]) -> None:
         self._offer = offer
         self.future = future  # The round's result.
-        self._look = look
+        self._wake = wake
 
     @property
     def decided(self) -> bool:
@@ -42,7 +42,7 @@ class Round:
         """
         self._offer.make(array)
         if not self.decided:
-            self._look()
+            self._wake()
 
     def result(self, timeout: float | None = None) -> Reduced:
         """Wait for the end of the round.

@@ -50,7 +50,7 @@ DEVICE_ID: Final = 1
 HOST_PORT: Final = 0  # The only port of its switch.
 MAX_FAILURE: Final = 1000  # Characters of a failure to start that the controller accepts.
 RETRY_S: Final = 1.0  # How long after a broken connection the agent registers again.
-LOOK_S: Final = 0.2  # How often a leaf checks whether its switch still runs.
+POLL_S: Final = 0.2  # How often a leaf checks whether its switch still runs.
 FIRST_RANK_S: Final = 30.0  # How long a leaf waits for the rank that started it.
 LINGER_S: Final = 2.0  # How long a leaf outlives its last rank: the next job may be of the same processes.
 _BROKEN: Final = (
@@ -267,7 +267,7 @@ def _p4runtime_of_leaf(controller: str, folder: Path) -> str:
         return f"{towards.getsockname()[0]}:0"
 
 
-def _attend(listener: socket.socket, ready: threading.Event, goes_on: Callable[[], bool]) -> None:
+def _await_last_rank(listener: socket.socket, ready: threading.Event, goes_on: Callable[[], bool]) -> None:
     """Return when the last rank's connection has ended for some time, or the switch does not go on; say when it is ready."""
     connections: set[socket.socket] = set()
     notified: set[socket.socket] = set()
@@ -279,7 +279,7 @@ def _attend(listener: socket.socket, ready: threading.Event, goes_on: Callable[[
                 notified.add(connection)
                 with contextlib.suppress(OSError):  # The end of the connection shows below.
                     connection.send(READY)
-            for key, _ in selector.select(LOOK_S):
+            for key, _ in selector.select(POLL_S):
                 opened = key.fileobj
                 assert isinstance(opened, socket.socket)
                 if opened is listener:
@@ -338,7 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         serving = threading.Thread(target=serve, name="agent", daemon=True)
         serving.start()
-        _attend(listener, registered, lambda: serving.is_alive() and not agent.switch_ended)
+        _await_last_rank(listener, registered, lambda: serving.is_alive() and not agent.switch_ended)
     for fault in faults:
         print(f"netsum.aggregator: {fault}", file=sys.stderr)
     return len(faults)

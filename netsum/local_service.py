@@ -28,7 +28,7 @@ from topologies.run_folder import CONTROLLER_SOCKET
 from topologies.runs import run_folder
 
 FIRST_WORKER_TIMEOUT_S = 60.0  # How long a service that ends with its last worker waits for the first one.
-LOOK_S = 0.2  # How often the service checks whether its switch still runs, and whether a worker is connected.
+POLL_S = 0.2  # How often the service checks whether its switch still runs, and whether a worker is connected.
 FAILED_RUNS = Path("runs")
 DEFAULT_SLOTS = Share(0.125)
 """Slots of a job: 128 of the switch's 1,024 for the first one. With fewer the processes wake each other more often than they
@@ -55,13 +55,13 @@ async def _serve(
     )
     async with running_service(service_options) as service:
         ready = asyncio.create_task(service.until_ready())
-        await _attend(testbeds, service, until=ready.done)
+        await _supervise(testbeds, service, until=ready.done)
         ready.result()
         if options.ready_fd is not None:
             _log_to(testbeds[0].folder / "service.log")
         announcement.send(address=service.addresses[0])
         unused = _Unused(service)
-        await _attend(testbeds, service, until=unused if options.until_unused else lambda: False)
+        await _supervise(testbeds, service, until=unused if options.until_unused else lambda: False)
 
 
 def _log_to(path: Path) -> None:
@@ -73,7 +73,7 @@ def _log_to(path: Path) -> None:
         os.dup2(log.fileno(), sys.stderr.fileno())
 
 
-async def _attend(
+async def _supervise(
     testbeds: Sequence[LoopbackTestbed], service: RunningService, until: Callable[[], bool]
 ) -> None:
     """Wait until something holds, or a switch or the links to it end."""
@@ -82,11 +82,11 @@ async def _attend(
         if ended:  # Ending notifies the workers sooner than their deadlines.
             fault = ended[0].how_it_ended()
             service.scheduler.end_all(fault)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
             raise TestbedError(fault)
         if service.links.done():
             service.links.result()
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
 
 
 class _Unused:

@@ -188,7 +188,7 @@ class Changes(Generic[J]):
             with self._store.transaction():
                 for job, kept in due.items():
                     if kept is None:
-                        self._store.forget(job.name)
+                        self._store.delete_job(job.name)
                     else:
                         self._store.save(kept)
                 for call in self._writes:

@@ -35,7 +35,7 @@ def restore_jobs(scheduler: Scheduler, workers: JobMembers) -> None:
                     lost = str(refusal)
         if lost:
             log.warning("dropped: %s", lost, extra={"job": record.name})
-            registry.store.forget(record.name)
+            registry.store.delete_job(record.name)
             continue
         job = registry.job_of(record)
         job.on_disk = on_disk

@@ -93,11 +93,11 @@ class WorkersService(jobs_pb2_grpc.WorkersServicer):
         del requests
         self._registry.streams += 1
         try:
-            await self._attend(context)
+            await self._serve_stream(context)
         finally:
             self._registry.streams -= 1
 
-    async def _attend(self, context: Any) -> None:
+    async def _serve_stream(self, context: Any) -> None:
         outbox: Outbox = asyncio.Queue()
         first = await _next_message(context)
         if first is None:

@@ -137,8 +137,8 @@ class Sessions:
         ]
         with changes.of(*jobs):
             if name in self._host_links:
-                changes.write(self._registry.store.forget_host, name)
-            changes.after(self._forget, host)
+                changes.write(self._registry.store.delete_host, name)
+            changes.after(self._evict, host)
             for job in jobs:
                 job.reason = f"aggregator {name} is gone"
                 # The other switches hold the job until the scheduler places it anew.
@@ -148,7 +148,7 @@ class Sessions:
                 elif job.record.aggregator and job.state is not JobState.CLEARING:
                     self._scheduler.release(job)
 
-    def _forget(self, host: AggregatorHost) -> None:
+    def _evict(self, host: AggregatorHost) -> None:
         """Forget a host that no job holds slots on any more."""
         self._registry.aggregators.lost(host)
         self._scheduler.leaves.lost(host.name)

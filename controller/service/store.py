@@ -138,7 +138,7 @@ class Store(Closing):
             self._insert("in_kernel", mac, conflict=["name"])
             self._insert("adds_for", workers, conflict=["name"])
 
-    def forget_host(self, name: str) -> None:
+    def delete_host(self, name: str) -> None:
         """Delete a switch on a host."""
         with self.transaction():
             self._database.execute("DELETE FROM host WHERE name = ?", (name,))
@@ -161,7 +161,7 @@ class Store(Closing):
                 self._insert("worker", columns)
                 self._insert("leaf", {"job": job.name, "rank": worker.rank, "leaf": leaf})
 
-    def forget(self, name: str) -> None:
+    def delete_job(self, name: str) -> None:
         """Delete a job."""
         with self.transaction():
             self._database.execute("DELETE FROM job WHERE name = ?", (name,))

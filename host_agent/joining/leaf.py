@@ -80,7 +80,7 @@ class LeafKeeper:
         self._closing.close()
         self._closed.close()
 
-    def forget(self) -> None:
+    def close_in_child(self) -> None:
         """Close the parent's descriptors in a forked child."""
         for held in (self._connection, self._listener, self._closing, self._closed):
             if held is not None:

@@ -287,13 +287,13 @@ class Membership(Closing, OfOneProcess):
         self._stream.close()
         self._leaf.close()
 
-    def forget(self) -> None:
+    def close_in_child(self) -> None:
         """Drop the connections in a forked child: they are the parent's, and must end with it."""
         self._making, self._closed = threading.RLock(), threading.Event()
         self._closed.set()
-        self._status.forget()
-        self._stream.forget()
-        self._leaf.forget()
+        self._status.close_in_child()
+        self._stream.close_in_child()
+        self._leaf.close_in_child()
         open_memberships.discard(self)
         _inherited.append(self)
 

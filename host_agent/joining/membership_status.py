@@ -158,7 +158,7 @@ class MembershipStatus:
             self._changed.notify_all()
         self._release()
 
-    def forget(self) -> None:
+    def close_in_child(self) -> None:
         """Give the membership up in a forked child, which has no part in it."""
         self._changed, self._failure = threading.Condition(), JoinError(INHERITED)
         self.close()

@@ -22,9 +22,7 @@ class MembershipEvent(Enum):
     PLACE = "place"
     GATHER = "gather"
     ADMIT = "admit"
-    FORGET = (
-        "forget"  # A controller that was started again does not know the member: the job was not complete.
-    )
+    FORGET = "close_in_child"  # A controller that was started again does not know the member: the job was not complete.
     FAIL = "fail"
     END = "end"
     CLOSE = "close"

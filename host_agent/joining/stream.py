@@ -84,7 +84,7 @@ class JoinStream:
             self._call.cancel()
         self._channel.close()
 
-    def forget(self) -> None:
+    def close_in_child(self) -> None:
         """Close, in a forked child, the parent's connection, so that it ends with the parent."""
         for name in os.listdir("/proc/self/fd"):
             descriptor = int(name)
@@ -103,13 +103,13 @@ class JoinStream:
     def _run(self) -> None:
         backoff_s = FIRST_BACKOFF_S
         while not self._closing.is_set():
-            heard, going_on = self._attend()
+            heard, going_on = self._run_stream()
             if not going_on:
                 return
             backoff_s = FIRST_BACKOFF_S if heard else min(2 * backoff_s, LAST_BACKOFF_S)
             self._closing.wait(backoff_s)
 
-    def _attend(self) -> tuple[bool, bool]:
+    def _run_stream(self) -> tuple[bool, bool]:
         """Handle one stream until it ends; return whether any message came on it, and whether to begin another."""
         outgoing: queue.SimpleQueue[FromWorker | None] = queue.SimpleQueue()
         self._outgoing = outgoing

@@ -74,7 +74,7 @@ class ServedStrategy(Strategy):
         """
         self.require(self.serves, f"rank {self.rank} is a worker; rank {SERVER} serves")
         make = self.exchange.threads.Thread
-        threads = [make(target=self._attend, args=(each,), daemon=True) for each in self._clocks]
+        threads = [make(target=self._serve, args=(each,), daemon=True) for each in self._clocks]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -96,7 +96,7 @@ class ServedStrategy(Strategy):
         """Return whether a worker that has taken this many steps may have the parameters now."""
         return True
 
-    def _attend(self, worker: int) -> None:
+    def _serve(self, worker: int) -> None:
         try:
             while self._answer(worker):
                 pass

@@ -18,9 +18,9 @@ class CallbackThreads(OfOneProcess):
 
     def __init__(self) -> None:
         super().__init__()
-        self.forget()
+        self.clear()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Begin without a thread."""
         self._lock = threading.Lock()
         self._calls: SimpleQueue[Call] = SimpleQueue()

@@ -61,7 +61,7 @@ def resize(timeout: timedelta = _TIMEOUT) -> None:
         membership.close()
         raise
     dist.destroy_process_group()
-    _go_on(membership, store, options, timeout)
+    _begin_group(membership, store, options, timeout)
 
 
 def join_running(
@@ -99,10 +99,10 @@ def join_running(
         ) from None
     running = json.loads(root.get(_KEY))
     membership = joining.join(running["service"], job=running["job"], timeout_s=timeout.total_seconds())
-    _go_on(membership, root, options or Options.from_environment(), timeout)
+    _begin_group(membership, root, options or Options.from_environment(), timeout)
 
 
-def _go_on(membership: Membership, store: dist.Store, options: Options, timeout: timedelta) -> None:
+def _begin_group(membership: Membership, store: dist.Store, options: Options, timeout: timedelta) -> None:
     admission = membership.admission
     adopted.append(membership)
     try:

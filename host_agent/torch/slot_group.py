@@ -193,7 +193,7 @@ class SlotGroup(OfOneProcess):
         if collectives is not None:
             collectives.close()
 
-    def forget(self) -> None:
+    def close_in_child(self) -> None:
         """Fail every collective that a forked child begins."""
         self._lock = threading.RLock()
         self._collectives, self._start_error = None, JoinError(INHERITED)

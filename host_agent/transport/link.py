@@ -45,7 +45,7 @@ class Link(OfOneProcess):
         """Return the error that the system reported about the path to the switch; empty if none."""
 
     @abstractmethod
-    def forget_trouble(self) -> None:
+    def clear_trouble(self) -> None:
         """Start `trouble` anew."""
 
     def exchange(self, seconds: float) -> int:
@@ -74,6 +74,6 @@ class Link(OfOneProcess):
             os.close(self._wake_fd)
             self._wake_fd = -1
 
-    def forget(self) -> None:
+    def close_in_child(self) -> None:
         """Close it in a forked child, without a sign to the switch, and refuse to exchange anything."""
         self.close()

@@ -47,17 +47,17 @@ BATCHES_IN_FLIGHT: Final = 8
 """While many chunks are in flight, the socket is read about this many times between the transmission of a chunk and its RESULT. A
 wakeup for every RESULT costs more than handling it, for the worker and for the sender. Reading an eighth of the chunks in
 flight at a time leaves seven eighths under way, so that no link is idle."""
-FEWEST_TO_REST: Final = 16
-SHORTEST_REST_NS: Final = 100_000
+FEWEST_TO_PACE: Final = 16
+SHORTEST_PAUSE_NS: Final = 100_000
 """Shorter pauses would last longer than intended: the system's timers have a slack of 50 microseconds."""
-LONGEST_REST_NS: Final = 1_000_000
+LONGEST_PAUSE_NS: Final = 1_000_000
 
 LINK: Final = np.dtype(
     [
         ("fd", np.int64),
         ("segments", np.int64),  # how many datagrams a message may hold,
         ("message_bytes", np.int64),  # and how many bytes if they are several
-        ("rests", np.int64),  # 1: pause between small batches
+        ("paces", np.int64),  # 1: pause between small batches
         ("messages", np.int64),  # of the outbox, to be sent
         ("messages_sent", np.int64),
         ("received", np.int64),  # messages in the inbox
@@ -229,21 +229,21 @@ def send(udp: UdpSocket, count: int) -> bool:
 def wait(udp: UdpSocket, core: Record, received: int, blocked: bool, timeout_ns: int) -> Integer:
     """Wait until the socket is ready, or pause after a wakeup that brought little; returns what ppoll does."""
     link, poll_fds = udp.links[0], udp.poll_fds
-    if received > 0 and not blocked and link.rests != 0:
-        rest_ns = min(rest_after_ns(core, received), timeout_ns)
-        if rest_ns > 0:
-            return poll(poll_fds[1:], rest_ns, udp.work)
+    if received > 0 and not blocked and link.paces != 0:
+        pause_ns = min(pace_ns(core, received), timeout_ns)
+        if pause_ns > 0:
+            return poll(poll_fds[1:], pause_ns, udp.work)
     poll_fds[0].events = np.int16(POLLIN | POLLOUT) if blocked else np.int16(POLLIN)
     return poll(poll_fds, timeout_ns, udp.work)
 
 
 @compiled
-def rest_after_ns(core: Record, received: Integer) -> Integer:
+def pace_ns(core: Record, received: Integer) -> Integer:
     """Return how long to pause after a wakeup that brought few of many chunks in flight; 0: no pause."""
-    if core.in_flight < FEWEST_TO_REST or received * BATCHES_IN_FLIGHT >= core.in_flight:
+    if core.in_flight < FEWEST_TO_PACE or received * BATCHES_IN_FLIGHT >= core.in_flight:
         return np.int64(0)
-    rest_ns = min(core.result_ns // BATCHES_IN_FLIGHT, LONGEST_REST_NS)
-    return rest_ns if rest_ns >= SHORTEST_REST_NS else np.int64(0)
+    pause_ns = min(core.result_ns // BATCHES_IN_FLIGHT, LONGEST_PAUSE_NS)
+    return pause_ns if pause_ns >= SHORTEST_PAUSE_NS else np.int64(0)
 
 
 LINKS[UdpSocket] = Operations(fetch, take, free_rows, send, wait)

@@ -223,10 +223,10 @@ class LocalLink(UdpLink):
         self._detach()
         super().close()
 
-    def forget(self) -> None:
-        """Close it in a forked child; see `Link.forget`."""
+    def close_in_child(self) -> None:
+        """Close it in a forked child; see `Link.close_in_child`."""
         self._detach(for_all=False)
-        super().forget()
+        super().close_in_child()
 
     def _attach(self) -> None:
         admission = self._core.admission

@@ -104,7 +104,7 @@ class UdpLink(Link):
             )
         return "; ".join(found)
 
-    def forget_trouble(self) -> None:
+    def clear_trouble(self) -> None:
         """Start `trouble` anew."""
         self.link["refused"] = 0
         self.link["send_errors"] = 0
@@ -120,8 +120,8 @@ class UdpLink(Link):
         if not ipaddress.ip_address(host).is_loopback:
             self.link["segments"] = segments_towards(host)
             self.link["message_bytes"] = BURST_BYTES
-            # On loopback datagrams come merged, and processes wait for each other: rests gain nothing there.
-            self.link["rests"] = 1
+            # On loopback datagrams come merged, and processes wait for each other: paces gain nothing there.
+            self.link["paces"] = 1
             return False
         self.link["message_bytes"] = LARGEST_MESSAGE_BYTES
         try:

@@ -69,7 +69,7 @@ def train(point: Point) -> Curve:
     looks: list[tuple[int, float]] = []
     every = max(1, point.steps // _LOOKS)
 
-    def look(world: Any, step: int) -> None:
+    def evaluate(world: Any, step: int) -> None:
         world.mark(len(looks))  # Others whose turn is at the same time go first.
         torch.nn.utils.vector_to_parameters(
             _consensus(strategies, recipe.strategy, served), scratch.parameters()
@@ -97,13 +97,13 @@ def train(point: Point) -> Curve:
                 return
             for step, (inputs, targets) in enumerate(_batches(s, task, own, point, rank)):
                 if rank == served and step % every == 0:
-                    look(world, step)
+                    evaluate(world, step)
                 with s.step():
                     world.compute(step_s)
                     outputs = model(inputs)
                     s.loss(nn.functional.cross_entropy(outputs, targets), inputs, outputs).backward()
         if rank == served:
-            look(world, s.steps)
+            evaluate(world, s.steps)
 
     _, world = run_workers(hosts, worker)
     traffic = [strategies[rank].traffic for rank in range(hosts)]

@@ -79,7 +79,7 @@ def explore(
     elif replay is not None:
         clean = exploration.replay(replay)
     elif resume is not None:
-        clean = exploration.go_on(resume, memory << 20, every, out)
+        clean = exploration.resume(resume, memory << 20, every, out)
     else:
         clean = exploration.run(
             names or ["smallest"],

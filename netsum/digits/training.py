@@ -59,7 +59,7 @@ class _Worker:
     lost: bool = False
 
     @property
-    def resting(self) -> bool:
+    def idle(self) -> bool:
         """Whether it sends nothing more until it receives a command."""
         return self.lost or self.digest is not None or self.failed_at is not None
 
@@ -169,7 +169,7 @@ class TrainingRun(Conversation):
 
     def _follow(self) -> None:
         """Take the workers' messages until all are done, have failed or are lost."""
-        while not all(worker.resting for worker in self._workers):
+        while not all(worker.idle for worker in self._workers):
             deadline = time.monotonic() + 2 * self._task.timeout_s + SILENCE_S
             worker, message = self._next(deadline, self._account)
             if message is None:

@@ -90,7 +90,7 @@ def run(
     return clean
 
 
-def go_on(folder: Path, memory_bytes: int, every_s: float, out: Path) -> bool:
+def resume(folder: Path, memory_bytes: int, every_s: float, out: Path) -> bool:
     """Continue the search in a folder; returns as `run`."""
     echo_progress("compiling or loading the explorer …")
     search, program = checkpoints.load(folder, memory_bytes)

@@ -73,7 +73,7 @@ class Timeline:
         """Add an activity of a host, and return its number."""
         self.now.append(now)
         self._host.append(host)
-        self._go_on(len(self.now) - 1, now)
+        self._resume(len(self.now) - 1, now)
         return len(self.now) - 1
 
     def host_of(self, activity: int) -> int:
@@ -112,29 +112,29 @@ class Timeline:
         now, host = self.now[activity], self._host[activity]
         match event:
             case ["compute", seconds]:
-                self._go_on(activity, now + seconds)
+                self._resume(activity, now + seconds)
             case ["meet", members, op, size]:
                 self._meet(activity, event, tuple(members), op, size)
             case ["round", _, _, _, _]:
                 for other, when in self.rounds.enter(activity, host, event, now):
-                    self._go_on(other, when)
+                    self._resume(other, when)
             case ["send", receiver, tag, size]:
                 departed, arrived = self._links.message(host, receiver, size, now)
                 self._messages[host, receiver, tag].append(arrived)
-                self._go_on(activity, departed)
+                self._resume(activity, departed)
                 self._deliver((host, receiver, tag))
             case ["receive", sender, tag]:
                 self._waits["receive", sender, host, tag] = (activity, event)
                 self._deliver((sender, host, tag))
             case ["wait", condition, _]:
                 self._waits["wait", condition, activity] = (activity, event)
-                self._look(condition, now)
+                self._wake_notified(condition, now)
             case ["notify", condition]:
                 self._notified[condition] += 1
-                self._go_on(activity, now)
-                self._look(condition, now)
+                self._resume(activity, now)
+                self._wake_notified(condition, now)
             case ["start", other]:
-                self._go_on(activity, now)
+                self._resume(activity, now)
                 assert other == self.add(host, now), "activities are started in the order of their numbers"
             case ["join", other]:
                 self._waits["join", other] = (activity, event)
@@ -142,18 +142,18 @@ class Timeline:
                     self._wake(("join", other), self._ended[other])
             case ["mark", number]:
                 self.marks.setdefault(number, now)
-                self._go_on(activity, now)
+                self._resume(activity, now)
             case _:
                 raise AssertionError(f"unknown event {event}")
 
-    def _go_on(self, activity: int, when: float) -> None:
+    def _resume(self, activity: int, when: float) -> None:
         self._order += 1
         heapq.heappush(self._ready, (when, self._order, activity))
 
     def _wake(self, key: Any, when: float) -> None:
         if key in self._waits:
             activity, _ = self._waits.pop(key)
-            self._go_on(activity, max(self.now[activity], when))
+            self._resume(activity, max(self.now[activity], when))
 
     def _meet(self, activity: int, event: Event, members: tuple[int, ...], op: str, size: int) -> None:
         meeting = self._meetings[members]
@@ -165,7 +165,7 @@ class Timeline:
         size = max(each[3] for _, each in meeting)
         end = self.now[activity] + self._links.collective(op, size, len(members))
         for who, _ in meeting:
-            self._go_on(who, end)
+            self._resume(who, end)
         del self._meetings[members]
 
     def _deliver(self, key: tuple[int, int, Any]) -> None:
@@ -173,7 +173,7 @@ class Timeline:
         if self._messages[key] and ("receive", sender, receiver, tag) in self._waits:
             self._wake(("receive", sender, receiver, tag), self._messages[key].popleft())
 
-    def _look(self, condition: Any, now: float) -> None:
+    def _wake_notified(self, condition: Any, now: float) -> None:
         for key, (_, event) in list(self._waits.items()):
             if key[:2] == ("wait", condition) and self._notified[condition] >= event[2]:
                 self._wake(key, now)

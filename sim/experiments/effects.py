@@ -162,7 +162,7 @@ RULES: Final[dict[str, Rule]] = {
 class Effects:
     """Looks at all points of an experiment for settings that have an effect at none.
 
-    `sweep`: the keys that vary. `only`: those to look for, of values that replace the file's; None: all, and those that the
+    `sweep`: the keys that vary. `only`: those to add_table for, of values that replace the file's; None: all, and those that the
     file itself states.
     """
 
@@ -171,7 +171,7 @@ class Effects:
         self._idle: dict[str, str] = {}  # Settings without effect so far, by place, and their needs.
         self._used: set[str] = set()
 
-    def look(
+    def add_table(
         self, settings: Settings, name: str, at: int | None, found: Mapping[str, Any], table: Any
     ) -> None:
         """Take in a table of a point. `found`: its keys as written; `table`: the values read."""

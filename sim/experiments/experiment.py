@@ -276,10 +276,10 @@ def _settings(tables: Mapping[str, Any], effects: Effects) -> Settings:
     settings = Settings(**values)
     _check(settings)
     for name in _SINGLE:
-        effects.look(settings, name, None, tables.get(name, {}), written[name])
+        effects.add_table(settings, name, None, tables.get(name, {}), written[name])
     for name in _LISTS:
         for at, found in enumerate(tables.get(name, ())):
-            effects.look(settings, name, at, found, written[name][at])
+            effects.add_table(settings, name, at, found, written[name][at])
     return settings
 
 

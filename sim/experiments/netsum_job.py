@@ -145,7 +145,7 @@ class NetsumJob:
         self.workers = self._add_workers()
         buckets = len(self._work.buckets)
         for output in self._outputs.values():
-            output.forget()
+            output.restart()
         first = min((each for each in self._next if each >= 0), default=0)
         for worker, each in enumerate(self._next):
             if each < 0:  # The worker was killed, or has failed.

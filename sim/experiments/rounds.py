@@ -77,7 +77,7 @@ class RoundsJob(NetsumJob):
         elif self._next[worker] == number:
             self.started_ns[number, 0, worker] = self._network.now_ns
             self._offers[worker][number].make(self._values(number, 0)[worker])
-            self._network.look_after(self.workers[worker].number)
+            self._network.poll_worker(self.workers[worker].number)
 
     def _on_ended(self, ended: Worker, outcome: Outcome) -> None:
         worker, number = ended.admission.rank, self._next[ended.admission.rank]

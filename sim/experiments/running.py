@@ -203,7 +203,7 @@ def _schedule_restart(scenario: Scenario, jobs: list[NetsumJob | PeerJob], event
 
     def restart() -> None:
         if there:
-            scenario.programmed[name].forget(job.admitted.parts[name] for job in there)
+            scenario.programmed[name].clear(job.admitted.parts[name] for job in there)
         for job in there:
             job.interrupt()
             scenario.controlling.request(job.restart)

@@ -197,7 +197,7 @@ class _Trace:
             return  # At the end of its collectives there is nothing to move.
         for worker in job.workers:
             worker.schedule.boundary.hold(None if move.until is None else move.until - job.first)
-            self.network.look_after(worker.number)
+            self.network.poll_worker(worker.number)
             self._answer(job, worker)
 
     def _answer(self, job: _SimulatedJob, worker: Worker) -> None:

@@ -89,13 +89,13 @@ class _Group:
     alone: bool  # No other traffic passes its nodes.
     leader: int = -1  # The worker at whose RESULTs the state is compared.
     before: _Snapshot | None = None
-    looks: int = 0  # Since `before`, which is replaced after 1, 2, 4, … of them (Brent 1980).
-    most_looks: int = 1
+    samples: int = 0  # Since `before`, which is replaced after 1, 2, 4, … of them (Brent 1980).
+    most_samples: int = 1
     # The number of the next packet that each link loses.
     losses: dict[int, int] = field(default_factory=dict)
 
-    def forget(self) -> None:
-        self.before, self.looks, self.most_looks = None, 0, 1
+    def discard(self) -> None:
+        self.before, self.samples, self.most_samples = None, 0, 1
 
 
 class FastForward:
@@ -134,14 +134,14 @@ class FastForward:
         group = self._group_of(number)
         if group is None:
             return
-        group.forget()
+        group.discard()
         rows = self._network.worker_records
         leader = rows[group.leader] if group.leader >= 0 else None
         if leader is None or leader["sample_at"] == NEVER or not leader["alive"]:
             group.leader = number
-            self._look_later(group)
+            self._sample_later(group)
 
-    def look(self, number: int, until_ps: int) -> None:
+    def skip(self, number: int, until_ps: int) -> None:
         """Compare the state at a worker's RESULT with earlier ones, and leave out what may be left out."""
         group = self._group_of(number)
         if group is None or group.leader != number:
@@ -150,15 +150,15 @@ class FastForward:
         if self._no_loss_is_near(group):
             self._compare(group, until_ps)
         else:
-            group.forget()
-        self._look_later(group)
+            group.discard()
+        self._sample_later(group)
 
-    def _look_later(self, group: _Group) -> None:
+    def _sample_later(self, group: _Group) -> None:
         worker = self._network.workers[group.leader]
         slots = POOL_VERSIONS * worker.admission.slot_count
         left = self._left(np.array([group.leader]))[0]
-        looks = left > _LEAST_PERIODS * slots and group.alone and not self._network.world["trace_room"]
-        worker.record["sample_at"] = worker.core.state["chunks"][0] + slots if looks else NEVER
+        samples = left > _LEAST_PERIODS * slots and group.alone and not self._network.world["trace_room"]
+        worker.record["sample_at"] = worker.core.state["chunks"][0] + slots if samples else NEVER
 
     def _left(self, numbers: Array) -> Array:
         left = np.zeros(len(numbers), np.int64)
@@ -166,7 +166,7 @@ class FastForward:
         return left
 
     def _no_loss_is_near(self, group: _Group) -> bool:
-        """Whether no link will lose one of the next packets, as many as three looks take."""
+        """Whether no link will lose one of the next packets, as many as three samples take."""
         links = self._network.link_records[group.links]
         if any(links[name].any() for name in _FATES):
             return False
@@ -191,20 +191,20 @@ class FastForward:
     def _compare(self, group: _Group, until_ps: int) -> None:
         found = self._snapshot(group)
         if found is None:
-            group.forget()
+            group.discard()
             return
         now, control_ps = found
         before = group.before
         if before is not None and before.control == now.control:
             if all(map(np.array_equal, before.state, now.state)):
                 self._skip(group, before, now, min(until_ps, control_ps - 1))
-                group.forget()
+                group.discard()
                 return
-            group.looks += 1
-            if group.looks < group.most_looks:
+            group.samples += 1
+            if group.samples < group.most_samples:
                 return
-            group.most_looks *= 2
-        group.before, group.looks = now, 0
+            group.most_samples *= 2
+        group.before, group.samples = now, 0
 
     def _snapshot(self, group: _Group) -> tuple[_Snapshot, int] | None:
         """Return a group's state and counts, and when Python acts next; None if a loss has left traces in the state."""

@@ -51,7 +51,7 @@ class PeriodSkipper(Protocol):
     def touched(self, number: int) -> None:
         """Note that a worker has begun or ended collectives."""
 
-    def look(self, number: int, until_ps: int) -> None:
+    def skip(self, number: int, until_ps: int) -> None:
         """Leave out periods from a worker's sample on, until a time."""
 
 
@@ -225,7 +225,7 @@ class Network(Graph):
             self._place_worker(worker, host, switch, options)
             worker.record["rank"], worker.record["checked"] = admission.rank, int(options["checked"])
             self.workers.append(worker)
-            self.at(self.now_ns + options["start_ns"](admission.rank), self.look_after, worker.number)
+            self.at(self.now_ns + options["start_ns"](admission.rank), self.poll_worker, worker.number)
             added.append(worker)
         return added
 
@@ -345,14 +345,14 @@ class Network(Graph):
                 return False
         return True
 
-    def look_after(self, number: int) -> None:
+    def poll_worker(self, number: int) -> None:
         """Resolve a worker's finished collectives, begin due ones, and send its packets."""
         worker = self.workers[number]
         if not worker.alive:
             return
         self._memory.make_room()
         while True:
-            worker.attend()
+            worker.poll()
             if drive(self.world[0], number) != NEEDS_PYTHON:
                 break
         if self.forward is not None:
@@ -365,18 +365,18 @@ class Network(Graph):
             self.outputs.compute()
             reason = int(loop.compare(self.world))
         if reason == loop.WORKER_DUE:
-            self.look_after(int(world["attend"]))
+            self.poll_worker(int(world["subject"]))
         elif reason == loop.SAMPLE_DUE:
             assert self.forward is not None
-            self.forward.look(int(world["attend"]), self._until_ps)
+            self.forward.skip(int(world["subject"]), self._until_ps)
         elif reason == loop.CONTROL_DUE:
             if self.forward is not None:
                 self.forward.control += 1
-            action, arguments = self._controls.pop(int(world["attend"]))
+            action, arguments = self._controls.pop(int(world["subject"]))
             action(*arguments)
             self._refresh()
         elif reason == loop.SWITCH_UNFINISHED:
-            self._programs.finish(int(world["attend"]))
+            self._programs.finish(int(world["subject"]))
         elif reason == loop.NEEDS_ROOM:
             self._memory.grow()
             self._memory.make_room()

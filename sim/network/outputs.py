@@ -40,10 +40,10 @@ class Output:
         row["wrong_worker"] = row["wrong_element"] = -1
 
     def blocks(self, rank: int) -> int:
-        """Return how many blocks a worker has written since the last `forget`."""
+        """Return how many blocks a worker has written since the last `restart`."""
         return int(self._blocks[rank])
 
-    def forget(self) -> None:
+    def restart(self) -> None:
         """Count the blocks of all workers from 0: they begin once more."""
         self._blocks[:] = 0
 

@@ -69,7 +69,7 @@ class ProgrammedSwitch(OneSwitch):
         )
         self.set_switch_address(ip, mac)
 
-    def forget(self, jobs: Iterable[Job]) -> None:
+    def clear(self, jobs: Iterable[Job]) -> None:
         """Clear the switch as a restart does: registers, and the entries of these jobs, which are all that it has."""
         for job in jobs:
             self.tables.withdraw(job)

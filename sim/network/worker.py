@@ -28,7 +28,7 @@ class WorkersNetwork(Protocol):
     def now_ps(self) -> int:
         """The virtual time."""
 
-    def look_after(self, number: int) -> None:
+    def poll_worker(self, number: int) -> None:
         """Let a worker begin the collectives that it may begin."""
 
 
@@ -125,9 +125,9 @@ class Worker:
     def submit(self, plan: Plan) -> None:
         """Add a collective behind the others; it begins at once if it may."""
         self._plans.append(plan)
-        self._network.look_after(self.number)
+        self._network.poll_worker(self.number)
 
-    def attend(self) -> None:
+    def poll(self) -> None:
         """Resolve collectives that have ended, and begin those that may begin."""
         record = self.record
         now_ns = max(int(record["busy_ps"]), self._network.now_ps) // PS_PER_NS

@@ -43,7 +43,7 @@ def train(
     scratch = mlp(64)
     ends = steps * _STEP_S
 
-    def look(world: Any) -> None:
+    def evaluate(world: Any) -> None:
         torch.nn.utils.vector_to_parameters(strategies[0].vector(), scratch.parameters())
         looks.append((world.now, accuracy(scratch, data.test)))
 
@@ -65,14 +65,14 @@ def train(
             # Synchronous workers take the same number of steps; the others stop by the clock.
             while step < steps if not served else world.now < ends:
                 if rank == served and step % 5 == 0:
-                    look(world)
+                    evaluate(world)
                 chosen = torch.randint(len(targets), (BATCH,), generator=generator)
                 with s.step():
                     world.compute(duration)
                     nn.functional.cross_entropy(model(inputs[chosen]), targets[chosen]).backward()
                 step += 1
         if rank == served:
-            look(world)
+            evaluate(world)
         return []
 
     results, _ = run_workers(workers + served, worker, UniformLinks(_LINK_S))

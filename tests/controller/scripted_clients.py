@@ -74,7 +74,7 @@ class Worker:
         self._call: Any = world.workers.Join()
         self._first = FromWorker(join=request)
         self._writing = asyncio.Lock()
-        self._heard = asyncio.create_task(self._attend())
+        self._heard = asyncio.create_task(self._read())
 
     async def say(self, **message: Any) -> None:
         async with self._writing:  # gRPC takes one message at a time.
@@ -110,7 +110,7 @@ class Worker:
             while not holds():
                 await asyncio.sleep(0.002)
 
-    async def _attend(self) -> None:
+    async def _read(self) -> None:
         try:
             await self._call.write(self._first)
             async for message in self._call:
@@ -150,9 +150,9 @@ class Agent:
         world.switches[name] = FakeSwitch()
         FakeSession.switches = {**FakeSession.switches, self._started.p4runtime: world.switches[name]}
         self._call: Any = world.aggregators.Register()
-        self.attended = asyncio.create_task(self._attend())
+        self.read = asyncio.create_task(self._read())
 
-    async def _attend(self) -> None:
+    async def _read(self) -> None:
         try:
             await self._call.write(jobs_pb2.FromAggregator(offer=self._offer))
             async for message in self._call:
@@ -164,7 +164,7 @@ class Agent:
     async def leave(self) -> None:
         """End, and with it the switch."""
         await self._call.done_writing()
-        await asyncio.wait([self.attended])
+        await asyncio.wait([self.read])
         await self._world.until(
             lambda: self._offer.name not in self._world.service.registry.aggregators.hosts
         )

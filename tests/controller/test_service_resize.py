@@ -218,11 +218,11 @@ def test_nothing_begins_a_second_resizing_beside_the_first(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """While the switches are cleared of the old epoch: each worker then has the epoch and the size that they have."""
-    clearing, go_on = threading.Event(), threading.Event()
+    clearing, proceed = threading.Event(), threading.Event()
 
     def slow(tables: FakeTables, job: Job, withdraw: Callable[..., None] = FakeTables.withdraw) -> None:
         clearing.set()
-        assert go_on.wait(DEADLINE_S)
+        assert proceed.wait(DEADLINE_S)
         withdraw(tables, job)
 
     async def told() -> None:
@@ -235,7 +235,7 @@ def test_nothing_begins_a_second_resizing_beside_the_first(
             await world.until(clearing.is_set)
             beside = asyncio.ensure_future(happens(world, workers))
             await asyncio.sleep(0.05)
-            go_on.set()
+            proceed.set()
             await beside
             await world.until(lambda: begun_again(world, before))
             await world.agrees()
@@ -258,13 +258,13 @@ def test_the_next_controller_goes_on_with_a_resizing(
     tree: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """End a job while the switches are cleared of its old epoch."""
-    clearing, go_on = threading.Event(), threading.Event()
+    clearing, proceed = threading.Event(), threading.Event()
     network = fake_leaf_spine((2, 2)) if tree else fake_network()
     withdraw = FakeTables.withdraw
 
     def slow(tables: FakeTables, job: Job) -> None:
         clearing.set()
-        assert go_on.wait(DEADLINE_S)
+        assert proceed.wait(DEADLINE_S)
 
     async def told() -> None:
         async with world_on(tmp_path, network) as world:
@@ -276,7 +276,7 @@ def test_the_next_controller_goes_on_with_a_resizing(
             for worker in workers:
                 await worker.say(again=jobs_pb2.Again(epoch=before, resize=True))
             await world.until(clearing.is_set)
-            threading.Timer(0.05, go_on.set).start()
+            threading.Timer(0.05, proceed.set).start()
         monkeypatch.setattr(FakeTables, "withdraw", withdraw)
         async with world_on(tmp_path, network, recovery_s=DEADLINE_S) as world:
             job = world.service.registry.jobs["job"]

@@ -77,7 +77,7 @@ def test_what_is_kept_comes_back_as_it_was(tmp_path: Path, slots: object) -> Non
     with Store(path) as store:
         assert store.jobs() == [record("second", created=999.0), first]
         assert store.switch("s1") == (0xFFFF_FFFF, (1 << 63) - 1)
-        store.forget("first")
+        store.delete_job("first")
         assert [job.name for job in store.jobs()] == ["second"]
         # Epochs outlive their jobs.
         assert store.switch("s1")[0] == 0xFFFF_FFFF
@@ -277,7 +277,7 @@ class LedgerAndStore(RuleBasedStateMachine):
     def go(self, choice: object) -> None:
         chosen = choice.choice(list(self.records.values()))  # type: ignore[attr-defined]
         self.ledger.discard(chosen.name)
-        self.store.forget(self.records.pop(chosen.name).name)
+        self.store.delete_job(self.records.pop(chosen.name).name)
 
     @rule()
     def kill(self) -> None:

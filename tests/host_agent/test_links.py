@@ -155,7 +155,7 @@ class MemoryLink(Link):
     def trouble(self) -> str:
         return "" if self._network is not None else "the memory has no other end"
 
-    def forget_trouble(self) -> None:
+    def clear_trouble(self) -> None:
         pass
 
 

@@ -137,7 +137,7 @@ def test_where_packets_queue_a_share_of_the_slots_is_used_for_a_while_after_a_lo
     held = bench.send()
     bench.wait(20 * MS)
 
-    def go_on(results: int) -> int:
+    def proceed(results: int) -> int:
         """Let RESULTs arrive, and return how many chunks are in flight then."""
         for _ in range(results):
             bench.receive(result(held.pop(0)))
@@ -145,15 +145,15 @@ def test_where_packets_queue_a_share_of_the_slots_is_used_for_a_while_after_a_lo
         return len(held)
 
     lost = held.pop(0)
-    assert go_on(8) == 63 - 8, (
+    assert proceed(8) == 63 - 8, (
         "the chunk that is lost is not counted, and one more than the window is in flight"
     )
     bench.receive(result(lost))
     share = max(64 // WINDOW_SHARE, LEAST_WINDOW)
-    assert go_on(64) == share
+    assert proceed(64) == share
     while Header.from_bytes(held[-1]).chunk < WINDOW_ROUNDS * 64:
-        assert go_on(1) == share
-    assert go_on(64) == 64
+        assert proceed(1) == share
+    assert proceed(64) == 64
 
 
 def test_a_chunk_that_few_have_passed_is_sent_again_after_nine_eighths_of_a_round_trip() -> None:

@@ -275,7 +275,7 @@ def test_a_child_finds_its_parents_connection_to_a_controller_in_whichever_form(
         port = controller.getsockname()[1]
         stream = JoinStream(f"localhost:{port}", PLAINTEXT, *[pytest.fail] * 4)  # type: ignore[arg-type]
         connection = socket.create_connection((connected, port))
-        stream.forget()
+        stream.close_in_child()
         with pytest.raises(OSError, match="Bad file descriptor"):
             connection.getpeername()
         connection.detach()

@@ -399,14 +399,14 @@ def many_in_flight(rank: int, world: int) -> None:
 
 @check
 def subgroups(rank: int, world: int) -> None:
-    pair, everyone = dist.new_group([0, 2]), dist.new_group()
+    pair, all_ranks = dist.new_group([0, 2]), dist.new_group()
     tensor = torch.ones(3)
     if rank != 1:
         dist.all_reduce(tensor, group=pair)
         assert tensor.tolist() == [2, 2, 2]
-    dist.all_reduce(tensor, group=everyone)
+    dist.all_reduce(tensor, group=all_ranks)
     assert tensor.tolist() == [5, 5, 5]
-    dist.barrier(group=everyone)
+    dist.barrier(group=all_ranks)
 
 
 @check

@@ -162,12 +162,12 @@ def test_callbacks_may_begin_collectives_and_wait_for_them(ranks: Ranks) -> None
 
 
 def _callbacks(rank: int, world: int) -> None:
-    def go_on(first: Any) -> Any:
+    def proceed(first: Any) -> Any:
         second = dist.all_reduce(first.value()[0], async_op=True).get_future().wait()
         dist.all_reduce(second[0])
         return second[0]
 
-    last = dist.all_reduce(torch.ones(3), async_op=True).get_future().then(go_on)
+    last = dist.all_reduce(torch.ones(3), async_op=True).get_future().then(proceed)
     assert last.wait().tolist() == [world**3] * 3
 
 

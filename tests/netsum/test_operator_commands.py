@@ -407,12 +407,12 @@ def test_a_stuck_slot_names_who_is_missing_and_the_end_of_the_job_ends_its_ranks
     netsum: Netsum, controller: str
 ) -> None:
     plan = Plan.of("64KiB", repeats=1_000_000, warmups=0, timeout_s=DEADLINE_S)
-    go_on = threading.Event()
+    resume = threading.Event()
 
     def rank(number: int) -> bool:
         def echo(message: dict[str, Any]) -> None:
             if number == 1 and message["event"] == "round":
-                go_on.wait(DEADLINE_S)
+                resume.wait(DEADLINE_S)
 
         return take_part(
             plan,
@@ -441,7 +441,7 @@ def test_a_stuck_slot_names_who_is_missing_and_the_end_of_the_job_ends_its_ranks
             assert worker["report"]["stuck"]["missing"] == [1]
         finally:
             netsum("job", "delete", "stuck")
-            go_on.set()
+            resume.set()
         for each in ranks:
             with pytest.raises(JobLostError, match="an operator deleted the job"):
                 each.result(DEADLINE_S)

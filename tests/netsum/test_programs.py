@@ -18,7 +18,7 @@ STALE = "netsum: p4/build was compiled from other sources than those in p4/: run
 PRODUCT = ("netsum", "netsum_common", "host_agent", "controller", "sim", "topologies")
 
 
-def forget() -> None:
+def clear_caches() -> None:
     """Let this process look, and say what it finds, as a new one does."""
     programs.fault_of_build.cache_clear()
     programs._warn.cache_clear()
@@ -30,7 +30,7 @@ def p4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     copy = tmp_path / "p4"
     shutil.copytree(ROOT / "p4", copy)
     monkeypatch.setattr(programs, "BUILD", copy / "build")
-    forget()
+    clear_caches()
     return copy
 
 
@@ -47,7 +47,7 @@ def netsum(*words: str) -> Result:
 
 
 def test_the_programs_of_this_checkout_are_those_of_its_sources() -> None:
-    forget()
+    clear_caches()
     assert programs.fault_of_build() == ""
 
 
@@ -134,7 +134,7 @@ def test_a_program_of_the_checkout_that_is_named_by_its_file_is_compared_too(
     own = tmp_path / "own.json"
     shutil.copy(changed / "build" / "netsum_v1model_64.json", own)
     for program, told in ((changed / "build" / "netsum_v1model_64.json", True), (own, False)):
-        forget()
+        clear_caches()
         done = netsum("switch", "serve", "--program", str(program), "--p4runtime", "nonsense")
         assert (STALE in done.stderr) == told
 

@@ -38,12 +38,12 @@ def check_names(world: Record) -> Integer:
         if core.failure != FAILURE_NONE:
             return np.int64(WRONG_NAME)
         _answer_probes(world, np.int64(host), owner)
-        everyone = (1 << world.workers) - 1
+        all_workers = (1 << world.workers) - 1
         if core.heard_ns < 0 or core.status_chunk != core.oldest_chunk:
             return np.int64(WRONG_NAME)
         held = core.status_slot_chunk == core.oldest_chunk & 0xFFFFFFFF
         seen = core.status_seen if held else np.int64(0)
-        missing = everyone & ~seen
+        missing = all_workers & ~seen
         if not held or missing == 0 or missing & ~dead != 0 or seen >> host & 1 == 0:
             return np.int64(WRONG_NAME)
     return np.int64(NOTHING)

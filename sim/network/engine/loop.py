@@ -51,7 +51,7 @@ from sim.network.engine.workers import (
     SAMPLE_DUE,
     SUM_DUE,
 ) = range(11)
-"""Why the loop came back. `world.attend` says which control event, worker or switch it is about."""
+"""Why the loop came back. `world.subject` says which control event, worker or switch it is about."""
 
 
 @compiled
@@ -85,7 +85,7 @@ def advance(worlds: Record, until_ps: Integer, budget: Integer, margin: Integer)
             remove_first(world)
         if kind == WORKER_TIMER:
             if on_timer(world, target) == NEEDS_PYTHON:
-                world.attend = target
+                world.subject = target
                 return np.int64(WORKER_DUE)
         elif kind == FLOW_TIMER:
             on_flow_timer(world, target)
@@ -94,7 +94,7 @@ def advance(worlds: Record, until_ps: Integer, budget: Integer, margin: Integer)
         elif kind == GENERATE:
             generate(world, target)
         elif kind == CONTROL:
-            world.attend = event_packet(what)
+            world.subject = event_packet(what)
             return np.int64(CONTROL_DUE)
         if world.messages_watched != 0 and world.messages_left == 0:
             world.messages_watched = 0
@@ -112,7 +112,7 @@ def _arrive(world: Record, number: Integer, packet: Integer) -> Integer:
     node = carray(pointer(world.nodes), (link.to_node + 1,), NODE)[link.to_node]
     if node.kind == SWITCH_NODE:
         if on_packet(world, node.index, link.to_port, packet) == UNFINISHED:
-            world.attend = node.index
+            world.subject = node.index
             return np.int64(SWITCH_UNFINISHED)
         return np.int64(NOTHING_LEFT)
     kind = packet_of(world, packet).kind
@@ -135,7 +135,7 @@ def _arrive(world: Record, number: Integer, packet: Integer) -> Integer:
 def compare(worlds: Record) -> Integer:
     """Compare the RESULT whose sum was missing, and let its worker go on; returns why the loop comes back, as `advance`."""
     world = worlds[0]
-    worker = world.attend
+    worker = world.subject
     reason = _attended(world, worker, after_frame(world, worker, world.due_packet, True))
     return np.int64(BUDGET_SPENT if reason == NOTHING_LEFT else reason)
 
@@ -145,7 +145,7 @@ def _attended(world: Record, worker: Integer, outcome: Integer) -> Integer:
     """Return the service that a worker needs from Python after a frame; `NOTHING_LEFT` if none."""
     if outcome == CONTINUES:
         return np.int64(NOTHING_LEFT)
-    world.attend = worker
+    world.subject = worker
     if outcome == SUM_MISSING:
         return np.int64(SUM_DUE)
     return np.int64(SAMPLE_DUE if outcome == SAMPLED else WORKER_DUE)

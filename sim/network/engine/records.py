@@ -54,7 +54,7 @@ WORLD: Final = record(
     # Random numbers.
     "seed",
     # The loop's report to Python.
-    *("attend", "switch_status", "messages_left", "messages_watched"),
+    *("subject", "switch_status", "messages_left", "messages_watched"),
     *("due_packet", "due_output", "due_elements"),  # a RESULT that waits for the sum to compare it with
     # Flows of peers and background traffic.
     "flows",

@@ -262,7 +262,7 @@ class XdpChassis(Chassis):
             if self._running is not None:
                 self._running[0].send(frame, self._interfaces.some_index)
 
-    def attend(self, timeout_s: float) -> None:
+    def serve(self, timeout_s: float) -> None:
         """Wait for packets to the controller, hand them on, and look after the interfaces."""
         running = self._running
         if running is None:

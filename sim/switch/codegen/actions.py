@@ -110,13 +110,13 @@ def _count_turn(fn: Fn, end: Any) -> None:
         fn.b.store(ll.Constant(I32, 0), turns)
     count = fn.b.add(fn.b.load(turns, typ=I32), 1)
     fn.b.store(count, turns)
-    stop, go_on = fn.b.append_basic_block("stop"), fn.b.append_basic_block("turn")
-    fn.b.cbranch(fn.b.icmp_unsigned(">", count, MAX_TURNS), stop, go_on)
+    stop, resume = fn.b.append_basic_block("stop"), fn.b.append_basic_block("turn")
+    fn.b.cbranch(fn.b.icmp_unsigned(">", count, MAX_TURNS), stop, resume)
     fn.b.position_at_end(stop)
     fn.bump("dropped_looping")
     fn.set_internal("exit", DROP)
     fn.b.branch(end)
-    fn.b.position_at_end(go_on)
+    fn.b.position_at_end(resume)
 
 
 class Primitives(Turns):

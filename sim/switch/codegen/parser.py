@@ -82,12 +82,12 @@ class _Parser(Primitives):
     def stop_if(self, condition: Any, code: Any) -> None:
         """Stop with a parser error where `condition` holds."""
         b = self.fn.b
-        fail, go_on = b.append_basic_block("error"), b.append_basic_block("go_on")
-        b.cbranch(condition, fail, go_on)
+        fail, resume = b.append_basic_block("error"), b.append_basic_block("resume")
+        b.cbranch(condition, fail, resume)
         b.position_at_end(fail)
         self.fn.set_internal("parser_error", code)
         b.branch(self.done)
-        b.position_at_end(go_on)
+        b.position_at_end(resume)
 
     def need(self, size: Any) -> None:
         """Stop with PacketTooShort unless `size` (i32) more bytes are there."""

@@ -85,7 +85,7 @@ class ControlWriter:
         if not table.key and table.default_const and table.default_action is not None and not table.profile:
             # p4c compiles an action called outside a table to a table like this: always a miss, always this action.
             self._call(table.default_action, self._constant_params(table))
-            self._go_on(table, table.default_action, ll.Constant(I64, 0))
+            self._leave_table(table, table.default_action, ll.Constant(I64, 0))
             return
         entry, record = self.find(table)
         if table.with_counters or table.direct_meter:
@@ -161,7 +161,7 @@ class ControlWriter:
             switch.add_case(number, block)
             b.position_at_end(block)
             self._call(number, params)
-            self._go_on(table, number, entry)
+            self._leave_table(table, number, entry)
         b.position_at_end(none)
         self._follow(table, None, entry)
 
@@ -169,13 +169,13 @@ class ControlWriter:
         if self.fn.unit.program.actions[action].primitives:
             self.fn.call(f"action_{action}", self.fn.ctx, self.fn.st, params)
 
-    def _go_on(self, table: ir.Table, action: int, entry: Any) -> None:
+    def _leave_table(self, table: ir.Table, action: int, entry: Any) -> None:
         fn, b = self.fn, self.fn.b
         if may_exit(fn.unit.program, action):
-            go_on = b.append_basic_block("go_on")
+            resume = b.append_basic_block("resume")
             exited = b.icmp_unsigned("!=", fn.internal("exit"), 0)
-            b.cbranch(exited, self.block(None), go_on)
-            b.position_at_end(go_on)
+            b.cbranch(exited, self.block(None), resume)
+            b.position_at_end(resume)
         self._follow(table, action, entry)
 
     def _follow(self, table: ir.Table, action: int | None, entry: Any) -> None:

@@ -60,7 +60,7 @@ class DigestLists(Store):
         self._feed(entry).entry = _checked(entry)
 
     def delete(self, entry: Any) -> None:
-        """Stop sending a digest, and forget what waits."""
+        """Stop sending a digest, and evict what waits."""
         del self._feeds[self._feed(entry).digest.id]
 
     def read(self, entry: Any) -> Iterator[Any]:
@@ -90,7 +90,7 @@ class DigestLists(Store):
         for feed in self._feeds.values():
             for list_id, (sent_ns, _) in list(feed.sent.items()):
                 if now_ns - sent_ns >= feed.entry.config.ack_timeout_ns:
-                    self._forget(feed, list_id)
+                    self._evict(feed, list_id)
             if feed.waiting and now_ns - feed.waiting_since_ns >= feed.entry.config.max_timeout_ns:
                 ready.append(self._close(feed, now_ns))
         return ready
@@ -100,7 +100,7 @@ class DigestLists(Store):
         digest = lookup(self._catalog.digests, ack.digest_id, "digest")
         feed = self._feeds.get(digest.id)
         if feed is not None:
-            self._forget(feed, ack.list_id)
+            self._evict(feed, ack.list_id)
 
     def _feed(self, entry: Any) -> _Feed:
         digest = lookup(self._catalog.digests, entry.digest_id, "digest")
@@ -121,7 +121,7 @@ class DigestLists(Store):
         message.data.extend(_encode(feed.digest, sample) for sample in samples)
         return message
 
-    def _forget(self, feed: _Feed, list_id: int) -> None:
+    def _evict(self, feed: _Feed, list_id: int) -> None:
         _, samples = feed.sent.pop(list_id, (0, ()))
         feed.unacknowledged.difference_update(samples)
 

@@ -41,7 +41,7 @@ class DirectResources(Store):
         if table.meter_id:
             self.set_meter(table, entry, message.meter_config if message.HasField("meter_config") else None)
 
-    def forget(self, table: Table, entry: TableEntry) -> None:
+    def evict(self, table: Table, entry: TableEntry) -> None:
         """Drop the resources of an entry that is gone."""
         self._configs.pop(_cell(table, entry), None)
 
@@ -63,7 +63,7 @@ class DirectResources(Store):
         rates = None if config is None else decode_rates(config, table.name)
         self._switch.direct_meter_config(table.name, entry, rates)
         if config is None:
-            self.forget(table, entry)
+            self.evict(table, entry)
         else:
             self._configs[_cell(table, entry)] = deepcopy(config)
 

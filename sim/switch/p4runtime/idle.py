@@ -34,14 +34,14 @@ class IdleWatch(Store):
         """Begin with an entry, or go on with a changed one, which counts as hit now."""
         self._seen[table, _identity(entry)] = _Seen(entry, timeout_ns, self._hits(table, entry), now_ns)
 
-    def forget(self, table: str, entry: TableEntry) -> None:
+    def evict(self, table: str, entry: TableEntry) -> None:
         """Stop with an entry that is to be removed."""
         del self._seen[table, _identity(entry)]
 
     def elapsed_ns(self, table: str, entry: TableEntry, now_ns: int) -> int:
         """Return how long ago the entry was hit."""
         seen = self._seen[table, _identity(entry)]
-        self._look(table, seen, now_ns)
+        self._poll(table, seen, now_ns)
         return now_ns - seen.since_ns
 
     def expired(self, now_ns: int) -> list[tuple[str, TableEntry]]:
@@ -50,13 +50,13 @@ class IdleWatch(Store):
         for (table, _), seen in self._seen.items():
             if seen.timeout_ns == 0:
                 continue
-            self._look(table, seen, now_ns)
+            self._poll(table, seen, now_ns)
             if now_ns - seen.since_ns >= seen.timeout_ns:
                 seen.since_ns = now_ns
                 found.append((table, seen.entry))
         return found
 
-    def _look(self, table: str, seen: _Seen, now_ns: int) -> None:
+    def _poll(self, table: str, seen: _Seen, now_ns: int) -> None:
         hits = self._hits(table, seen.entry)
         if hits != seen.hits:
             seen.hits, seen.since_ns = hits, now_ns

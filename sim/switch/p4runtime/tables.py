@@ -112,10 +112,10 @@ class Tables(Store):
             raise permission_denied(f"{table.name}: the program fixes its entries")
         old = self._existing(table, identity)
         if table.ageing:
-            self.idle_watch.forget(table.name, old)
+            self.idle_watch.evict(table.name, old)
         self._switch.table_delete(table.name, old)
         note = self._notes[table.id].pop(identity, _NO_NOTE)
-        self._direct.forget(table, old)
+        self._direct.evict(table, old)
         self._release(table, old, note)
 
     def _modify_default(self, message: Any, table: Table) -> None:

@@ -146,14 +146,14 @@ class Chassis:
                 self.capture.came_in(rows.ports[:count], rows.lengths[:count], rows.frames, rows.times)
         return self._notice(installed, left, no_such_port)
 
-    def attend(self, timeout_s: float) -> None:
+    def serve(self, timeout_s: float) -> None:
         """Forward for about this long, and maintain the ports: bring those back that failed, write captured packets to files."""
         assert self.ports is not None
         self.forward(self.ports, round(1000 * timeout_s))
         if time.monotonic() >= self._look_at or not timeout_s:
             self._look_at = time.monotonic() + timeout_s
             with self.turn:
-                self.ports.look_after()
+                self.ports.poll()
                 if self.capture is not None:
                     self.capture.flush()
 
@@ -220,7 +220,7 @@ class Forwarding:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                self._chassis.attend(_WAIT_S)
-            self._chassis.attend(0)  # The last captured packets.
+                self._chassis.serve(_WAIT_S)
+            self._chassis.serve(0)  # The last captured packets.
         except BaseException as fault:
             self.fault = fault

@@ -125,7 +125,7 @@ class PortDriver(Closing, ABC):
             record=self.record,
         )
 
-    def look_after(self) -> None:
+    def poll(self) -> None:
         """Bring ports back, and take the memory back of workers that have gone; while no packets are moved."""
         self.mend()
         if self._attachments is not None:

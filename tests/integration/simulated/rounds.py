@@ -93,7 +93,7 @@ class RoundWorkers:
             self._compute(worker)
             return
         self._offers[worker][number].make(self._part(worker, number))
-        self._star.network.look_after(self.workers[worker].number)
+        self._star.network.poll_worker(self.workers[worker].number)
 
     def _on_ended(self, worker: Worker, outcome: Outcome) -> None:
         rank = worker.admission.rank

@@ -142,7 +142,7 @@ class TreeNetwork:
 
     def restart_switch(self, name: str) -> None:
         """Let a switch lose its registers and entries."""
-        self.tree.switches[name].forget(job.parts[name] for job in self._controller.jobs if name in job.parts)
+        self.tree.switches[name].clear(job.parts[name] for job in self._controller.jobs if name in job.parts)
 
     def sent_up(self) -> dict[str, tuple[int, int]]:
         """Return the packets and bytes that each switch sent to the one above it."""

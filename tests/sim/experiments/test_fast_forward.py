@@ -194,11 +194,11 @@ def test_a_block_that_a_worker_did_not_write_is_missing_in_spite_of_it(programs:
             (job,) = jobs
             assert isinstance(job, NetsumJob)
 
-            def forget() -> None:
+            def without_history() -> None:
                 (output,) = job._outputs.values()
                 output._blocks[1] -= 1
 
-            scenario.network.at(20_000, forget)
+            scenario.network.at(20_000, without_history)
 
     (point,) = parse_experiment(STAR, "x", None).points
     watch = Forgets()

@@ -64,11 +64,11 @@ def test_one_wrong_element_is_found(
 
 
 def test_a_block_that_only_other_workers_wrote_is_missing(programs: dict[int, str]) -> None:
-    def forget_one(job: NetsumJob) -> None:
+    def restart_one(job: NetsumJob) -> None:
         only_output(job)._blocks[1] -= 1
 
     with pytest.raises(WrongSumError, match="of worker 1: 255 of 256 blocks were written"):
-        run(programs, Meddling(forget_one))
+        run(programs, Meddling(restart_one))
 
 
 def test_a_block_that_a_worker_left_unwritten_does_not_hold_the_sum_of_another(

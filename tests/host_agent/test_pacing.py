@@ -4,23 +4,23 @@ import numpy as np
 import pytest
 
 from host_agent.protocol.records import CORE
-from host_agent.transport.messages import LONGEST_REST_NS, rest_after_ns
+from host_agent.transport.messages import LONGEST_PAUSE_NS, pace_ns
 
 MS = 1_000_000
 
 
-def rest_ns(*, in_flight: int, received: int, result_ns: int) -> int:
+def pause_ns(*, in_flight: int, received: int, result_ns: int) -> int:
     state = np.zeros(1, CORE)
     state["in_flight"], state["result_ns"] = in_flight, result_ns
-    return int(rest_after_ns(state[0], received))
+    return int(pace_ns(state[0], received))
 
 
 def test_an_eighth_of_the_way_after_few_of_many() -> None:
-    assert rest_ns(in_flight=64, received=2, result_ns=4 * MS) == MS // 2
+    assert pause_ns(in_flight=64, received=2, result_ns=4 * MS) == MS // 2
 
 
 def test_never_long() -> None:
-    assert rest_ns(in_flight=64, received=2, result_ns=400 * MS) == LONGEST_REST_NS
+    assert pause_ns(in_flight=64, received=2, result_ns=400 * MS) == LONGEST_PAUSE_NS
 
 
 @pytest.mark.parametrize(
@@ -32,4 +32,4 @@ def test_never_long() -> None:
     ],
 )
 def test_not_at_all(in_flight: int, received: int, result_ns: int) -> None:
-    assert rest_ns(in_flight=in_flight, received=received, result_ns=result_ns) == 0
+    assert pause_ns(in_flight=in_flight, received=received, result_ns=result_ns) == 0
