@@ -19,9 +19,10 @@ from controller.service.serve import RunningService, ServiceOptions, running_ser
 from host_agent.errors import NetsumError
 from host_agent.job_api.slot_request import Share
 from host_agent.wire.constants import MAX_CHILDREN, UDP_PORT
-from netsum.programs import LOCAL_LANES, CompiledProgram, compiled_program
+from netsum.programs import CompiledProgram, compiled_program
 from netsum.star_service import cabled_network, star_network
 from netsum_common.channel import TlsFiles
+from netsum_common.lane_counts import LOCAL_LANES
 from topologies.children import TestbedError, ending_in_order
 from topologies.loopback import LoopbackTestbed
 from topologies.run_folder import CONTROLLER_SOCKET
@@ -129,7 +130,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--places", type=int, required=True, help="ports of the switch, one for each process")
     parser.add_argument(
-        "--lanes", type=int, default=LOCAL_LANES, help="int32 values a packet carries: 64, 256 or 1024"
+        "--lanes",
+        type=int,
+        default=LOCAL_LANES,
+        help="int32 values a packet carries, as many as a compiled program has",
     )
     parser.add_argument(
         "--slots", type=int, help="slots of a job, a power of two; default: an eighth of those free"

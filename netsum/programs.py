@@ -9,14 +9,12 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from host_agent.errors import NetsumError
+from netsum_common.lane_counts import LINK_LANES, LOCAL_LANES
 from netsum_common.logs import recorded
 
 BUILD = Path(__file__).resolve().parents[1] / "p4" / "build"  # In a source checkout.
 INSTALLED = Path(sysconfig.get_path("data")) / "share" / "netsum"
 """Folder of a wheel's data files (pyproject.toml, data-files)."""
-
-LANES = (64, 256)  # int32 values a packet carries on Ethernet; one compiled program each.
-LOCAL_LANES = 1024  # For a worker and its switch on one machine, where no link limits the MTU.
 
 
 class ProgramMissingError(NetsumError):
@@ -37,8 +35,8 @@ def compiled_program(lanes: int) -> CompiledProgram:
     Raises ValueError if it is not built for that many. Raises ProgramMissingError if the files are not there. Says
     so where they are not those of the sources: `warn_if_stale`.
     """
-    if lanes not in (*LANES, LOCAL_LANES):
-        choices = ", ".join(map(str, LANES))
+    if lanes not in (*LINK_LANES, LOCAL_LANES):
+        choices = ", ".join(map(str, LINK_LANES))
         raise ValueError(f"the program is built for {choices} or {LOCAL_LANES} lanes, not {lanes}")
     stem = (BUILD if BUILD.is_dir() else INSTALLED) / f"netsum_v1model_{lanes}"
     program = CompiledProgram(stem.with_suffix(".json"), stem.with_suffix(".p4info.txtpb"))

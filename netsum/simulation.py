@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from netsum.model_layers import layers_from_torch
-from netsum.programs import LANES, compiled_program
+from netsum.programs import compiled_program
+from netsum_common.lane_counts import LINK_LANES
 from sim.experiments.experiment import Experiment, load_experiment
 from sim.experiments.models import Model, write_model
 from sim.experiments.store import Store, read_rows
@@ -24,7 +25,7 @@ __all__ = [
 
 def programs() -> dict[int, str]:
     """Return the compiled program for each number of lanes."""
-    return {lanes: str(compiled_program(lanes).json) for lanes in LANES}
+    return {lanes: str(compiled_program(lanes).json) for lanes in LINK_LANES}
 
 
 def run_experiment(

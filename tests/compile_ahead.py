@@ -5,8 +5,9 @@ import tempfile
 from pathlib import Path
 
 from host_agent.communicator import compile_ahead
-from netsum.programs import LANES, LOCAL_LANES, compiled_program
+from netsum.programs import compiled_program
 from netsum.simulation import run_experiment
+from netsum_common.lane_counts import LINK_LANES, LOCAL_LANES
 from netsum_common.switch_options import CPU_PORT
 from sim.switch import Switch, load_program
 from sim.switch.ports import Chassis, UdpPorts
@@ -15,7 +16,7 @@ from sim.switch.ports import Chassis, UdpPorts
 def main() -> int:
     """Fill the caches of machine code: the worker's, the switch's, the simulator's."""
     compile_ahead()
-    for lanes in (*LANES, LOCAL_LANES):
+    for lanes in (*LINK_LANES, LOCAL_LANES):
         Switch(load_program(compiled_program(lanes).json))
     with UdpPorts([(0, 0)]) as ports:
         Chassis(ports, CPU_PORT)

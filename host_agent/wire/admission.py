@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from host_agent.errors import AdmissionError
-from host_agent.wire.constants import LANE_COUNTS, MAX_CHILDREN, MAX_JOB_ID, POOL_SLOTS, UDP_PORT
+from host_agent.wire.constants import MAX_CHILDREN, MAX_JOB_ID, POOL_SLOTS, UDP_PORT
 from host_agent.wire.path import Path, check_path, one_switch, path_of
+from netsum_common.lane_counts import LANE_COUNTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Admission:
     slot_count : int
         Slots of this job, a power of two; as many chunks are in flight.
     lanes : int
-        32-bit elements of a packet: 64, 256 or 1024, as the switch's program was compiled.
+        32-bit elements of a packet, one of `LANE_COUNTS`, as the switch's program was compiled.
     switch : (str, int)
         IPv4 address (or name) and UDP port of the switch.
     path : tuple of Level

@@ -26,8 +26,8 @@ from netsum.bench.machine import command_line, machine_and_date
 from netsum.bench.results import print_table
 from netsum.bench.testbeds import run_ranks, testbed
 from netsum.option_values import loss_of, rate_of
-from netsum.programs import LANES
 from netsum.terminal import console
+from netsum_common.lane_counts import LINK_LANES
 from topologies.children import TestbedError, ending_in_order
 from topologies.run_folder import RunningTestbed, new_run_folder
 from topologies.switch_process import missing_for_switch
@@ -217,7 +217,7 @@ def run(
     rate_of(rate)
     losses = loss.split(",")
     lossy = {each: loss_of(each) > 0 for each in losses}
-    lane_counts = _chosen("--lanes", lanes, LANES)
+    lane_counts = _chosen("--lanes", lanes, LINK_LANES)
     switch_kinds = _chosen("--switches", switches, ("embedded", "xdp", "bmv2"))
     for kind in switch_kinds:
         if (lacking := missing_for_switch(kind)) is not None:

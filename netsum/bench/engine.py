@@ -18,7 +18,8 @@ from host_agent.errors import NetsumError
 from netsum.bench.machine import machine_and_date
 from netsum.bench.traffic import BenchJob, contributions, install
 from netsum.bench.twin import Twin, compiler
-from netsum.programs import LANES, compiled_program
+from netsum.programs import compiled_program
+from netsum_common.lane_counts import LINK_LANES
 from sim.switch import Packets, Switch, load_program
 
 BATCH = 256
@@ -102,7 +103,7 @@ def run(*, runs: int, lanes: str | None) -> None:
     """Measure the programs with these lanes and print packets/s, the ratio, the machine and the date."""
     print(machine_and_date())
     print(f"load before: {os.getloadavg()[0]:.1f}; packets/s, median of {runs} runs (least … most)")
-    for count in LANES if lanes is None else (int(lanes),):
+    for count in LINK_LANES if lanes is None else (int(lanes),):
         comparison = measure(count, runs)
         print(f"{count:>4} lanes  embedded switch {spread(comparison.engine)}")
         if comparison.twin:

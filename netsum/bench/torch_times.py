@@ -30,7 +30,7 @@ from netsum.bench.torch_comparison import (
 )
 from netsum.bench.torch_plan import TorchPlan
 from netsum.option_values import OptionValueError, whole_numbers
-from netsum.programs import LOCAL_LANES
+from netsum_common.lane_counts import LINK_LANES, LOCAL_LANES
 
 MPIRUN = os.environ.get("NETSUM_MPIRUN", "mpirun")
 _OPEN_MPI = {
@@ -98,7 +98,7 @@ def run(
     counts = whole_numbers(workers, "--workers")
     if topology is not None and lanes == str(LOCAL_LANES):
         raise OptionValueError(
-            f"--lanes: links of a --topology carry packets with 64 or 256 lanes, not {lanes}"
+            f"--lanes: links of a --topology carry packets with {' or '.join(map(str, LINK_LANES))} lanes, not {lanes}"
         )
     lane_count = int(lanes or (LOCAL_LANES if topology is None else 256))
     where = "plain loopback" if topology is None else f"{topology}, every link {rate}, {loss} % loss"

@@ -28,7 +28,8 @@ from netsum.bench.thrift import CLIENT, run_client
 from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, BenchJob
 from netsum.bench.xdp_twin import adding_ns, compiler
 from netsum.option_values import OptionValueError
-from netsum.programs import LANES, compiled_program
+from netsum.programs import compiled_program
+from netsum_common.lane_counts import LINK_LANES
 from netsum_common.programs import command_of
 from topologies import namespaces
 from topologies.announcing import await_socket
@@ -281,7 +282,7 @@ def run(*, runs: int, lanes: str | None, workers: int, slots: int, packets: int,
         f"packets/s, median of {runs} runs (least … most)"
     )
     with ending_in_order():
-        for count in LANES if lanes is None else (int(lanes),):
+        for count in LINK_LANES if lanes is None else (int(lanes),):
             found = measure(count, workers, slots, packets, runs, bmv2=bmv2)
             for name, rates in found.rates.items():
                 print(f"{count:>4} lanes  {name:<20} {spread(rates)}")

@@ -9,7 +9,6 @@ from netsum.cli.options import (
     AsJson,
     Bits,
     JoinTokenOption,
-    LocalLanes,
     Overlap,
     Rounding,
     SlotsOption,
@@ -18,6 +17,7 @@ from netsum.cli.options import (
 )
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
+from netsum_common.lane_counts import LocalLanes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

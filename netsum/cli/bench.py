@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.options import Lanes, LocalLanes, SlotsOption
+from netsum.cli.options import SlotsOption
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
+from netsum_common.lane_counts import Lanes, LocalLanes
 
 bench_app = Commands(help="Measure what the docs quote.")
 

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.options import Lanes, LogFormatOption, Share
+from netsum.cli.options import LogFormatOption, Share
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
+from netsum_common.lane_counts import Lanes
 
 controller_app = Commands(help="The controller: programs the switches, and hosts join jobs over it.")
 

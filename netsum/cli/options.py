@@ -14,8 +14,6 @@ SwitchKind = Literal["embedded", "xdp", "bmv2"]  # The engine that runs the P4 p
 # The engine that runs the P4 program of `netsum run`, on loopback or in Mininet.
 DemoSwitch = Literal["embedded", "bmv2"]
 Engine = Literal["embedded", "xdp"]  # Who runs the program of a switch on this host.
-Lanes = Literal["64", "256"]  # Values a packet carries; a compiled program each.
-LocalLanes = Literal["64", "256", "1024"]  # On one machine.
 Sparse = Literal["auto", "always", "never"]  # Whether blocks that are zero at every worker are left out.
 Bits = Literal["full", "16", "8", "4", "2"]  # Bits of an element on the wire.
 Rounding = Literal["nearest", "stochastic"]  # How elements are rounded to few bits.

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import typer
 
-from netsum.cli.options import DemoSwitch, Lanes
+from netsum.cli.options import DemoSwitch
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
+from netsum_common.lane_counts import Lanes
 
 run_app = Commands(help="Run a whole demonstration: switch, controller and workers.")
 

@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 
 from netsum.cli import completions
-from netsum.cli.options import AsJson, Lanes, SwitchKind
+from netsum.cli.options import AsJson, SwitchKind
 from netsum.cli.testbed_plan import controller_command, loader_command, own_programs, read_topology
 from netsum.cli.testbed_state import print_up
 from netsum.cli.texts import epilog
 from netsum.command_errors import CommandError, UsageError
+from netsum_common.lane_counts import Lanes
 
 IP_HEADERS_BYTES = 28  # IPv4 and UDP.
 

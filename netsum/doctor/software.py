@@ -7,7 +7,8 @@ from importlib.util import find_spec
 
 from netsum.doctor.finding import Finding
 from netsum.extras import DISTRIBUTIONS, install_command
-from netsum.programs import LANES, LOCAL_LANES, ProgramMissingError, compiled_program, fault_of_build
+from netsum.programs import ProgramMissingError, compiled_program, fault_of_build
+from netsum_common.lane_counts import LINK_LANES, LOCAL_LANES
 from topologies.find_mininet import find_mininet
 from topologies.namespaces import missing_tools
 from topologies.switch_process import BMV2_PACKAGE, BMV2_PROGRAM
@@ -36,7 +37,7 @@ def extras() -> Finding:
 
 def programs() -> Finding:
     """Look whether the compiled P4 programs are there, and are those of the P4 sources."""
-    counts = (*LANES, LOCAL_LANES)
+    counts = (*LINK_LANES, LOCAL_LANES)
     try:
         for lanes in counts:
             compiled_program(lanes)

@@ -126,7 +126,6 @@ def python_constants(spec: Spec) -> str:
         f"POOL_SLOTS: Final = {pool['slots']}",
         f"POOL_VERSIONS: Final = {pool['versions']}",
         "",
-        f"LANE_COUNTS: Final = {tuple(lane_counts(spec))}",
         f"LANE_BYTES: Final = {lanes['bytes']}",
     ]
     for group, prefix in (("header", "HEADER"), ("status", "STATUS")):
@@ -141,6 +140,28 @@ def python_constants(spec: Spec) -> str:
             if bit % 8 == 0 and field["bits"] % 8 == 0:
                 lines.append(f"{prefix}_OFFSET_{field['name'].upper()}: Final = {bit // 8}")
             bit += field["bits"]
+    return "\n".join(lines) + "\n"
+
+
+def python_lane_counts(spec: Spec) -> str:
+    """Write the numbers of lanes as Python sees them, and as options of the command, which imports no NumPy."""
+    local, built = spec["lanes"]["local"], spec["lanes"]["counts"]["v1model"]
+    link = [count for count in built if count != local]
+    lines = [
+        '"""Numbers of int32 values in a packet; one compiled program each."""',
+        "",
+        "from typing import Final, Literal",
+        "",
+        f"LANE_COUNTS: Final = {tuple(lane_counts(spec))}",
+        '"""Numbers of lanes of all targets."""',
+        f"LINK_LANES: Final = {tuple(link)}",
+        '"""Numbers of lanes of the programs for links."""',
+        f"LOCAL_LANES: Final = {local}",
+        '"""Number of lanes for a worker and its switch on one machine, where no link limits the MTU."""',
+        "",
+    ]
+    for name, counts in (("Lanes", link), ("LocalLanes", built)):
+        lines.append(f"{name} = Literal[{', '.join(lua_string(str(count)) for count in counts)}]")
     return "\n".join(lines) + "\n"
 
 
@@ -197,6 +218,7 @@ def outputs() -> dict[Path, str]:
         ROOT / "p4/shared/constants.p4": p4 + p4_constants(spec),
         ROOT / "p4/shared/protocol_headers.p4": p4 + p4_headers(spec),
         ROOT / "host_agent/wire/constants.py": python + python_constants(spec),
+        ROOT / "netsum_common/lane_counts.py": python + python_lane_counts(spec),
         DISSECTOR: lua + lua_specification(spec) + WRITTEN_BELOW + written,
     }
     files[ROOT / "p4/shared/tree_constants.p4"] = p4 + p4_tree_constants(spec)

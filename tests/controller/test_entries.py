@@ -13,7 +13,8 @@ from controller.jobs import Job, WorkerEndpoint
 from controller.ledger import JobLedger
 from controller.p4info import ProgramNames, group_message, read_p4info
 from controller.program import lanes_of, require_control_surface, slots_of
-from netsum.programs import LANES, compiled_program
+from netsum.programs import compiled_program
+from netsum_common.lane_counts import LINK_LANES
 
 P4INFO = compiled_program(64).p4info
 
@@ -62,7 +63,7 @@ def test_results_reach_every_worker(job: Job) -> None:
     ]
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("lanes", LINK_LANES)
 def test_the_compiled_programs_have_what_the_controller_fills(lanes: int) -> None:
     names = ProgramNames(read_p4info(compiled_program(lanes).p4info))
     require_control_surface(names, "it")

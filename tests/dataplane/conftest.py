@@ -11,19 +11,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from netsum.programs import LOCAL_LANES
+from netsum_common.lane_counts import LINK_LANES, LOCAL_LANES
 from tests.dataplane.dataplane import asic_model, bmv2, xdp
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob
 from tests.dataplane.dataplane.recirculating import RecirculatingTarget
-from tests.dataplane.dataplane.target import LANE_COUNTS, Entry, Target
+from tests.dataplane.dataplane.target import Entry, Target
 from tests.dataplane.tna_logic import translate
 
 ENGINES = {
-    "embedded": ((*LANE_COUNTS, LOCAL_LANES), []),
+    "embedded": ((*LINK_LANES, LOCAL_LANES), []),
     "embedded-512": ((256,), []),  # packets grow by 512 bytes at most, as in BMv2
-    "xdp": (LANE_COUNTS, [pytest.mark.root]),  # the kernel, by its test runs
-    "bmv2": (LANE_COUNTS, [pytest.mark.bmv2, pytest.mark.root]),
+    "xdp": (LINK_LANES, [pytest.mark.root]),  # the kernel, by its test runs
+    "bmv2": (LINK_LANES, [pytest.mark.bmv2, pytest.mark.root]),
     "tna-logic": ((translate.LANES,), []),  # the embedded engine with the decisions of Tofino's program in it
     "tna-passes": ((translate.LANES * translate.PASSES["tna_passes"],), []),  # in more passes than one
     "tna-tree": ((translate.LANES,), []),  # for a switch in a tree

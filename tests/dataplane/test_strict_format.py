@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from netsum_common.lane_counts import LINK_LANES
 from tests.dataplane.dataplane.asic_model import TOFINO
 from tests.dataplane.dataplane.frames import (
     CONTRIBUTE,
@@ -33,7 +34,7 @@ from tests.dataplane.dataplane.jobs import (
     saturating_sum,
     worker_at,
 )
-from tests.dataplane.dataplane.target import CHECK_SEQUENCE_BYTES, LANE_COUNTS, Packet, Target
+from tests.dataplane.dataplane.target import CHECK_SEQUENCE_BYTES, Packet, Target
 
 
 class Victim:
@@ -167,7 +168,7 @@ def test_consistent_packet_of_another_size(victim: Victim, with_lanes: bool) -> 
 
 
 def test_lanes_of_the_other_program(target: Target, victim: Victim) -> None:
-    others = [lanes for lanes in LANE_COUNTS if lanes != target.lanes]
+    others = [lanes for lanes in LINK_LANES if lanes != target.lanes]
     victim.refuses(*(victim.header(lanes=[1] * other) for other in others))
 
 

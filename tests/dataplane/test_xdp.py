@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from llvmlite import ir as ll
 
+from netsum_common.lane_counts import LINK_LANES
 from sim.switch import Exact, Packets, TableEntry, ir, load_program
 from sim.switch.bpf import emit, syscall
 from sim.switch.bpf.controls import IN_SECOND
@@ -39,7 +40,7 @@ from tests.dataplane.dataplane.frames import (
     udp,
 )
 from tests.dataplane.dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, worker_at
-from tests.dataplane.dataplane.target import LANE_COUNTS, PORTS, Entry, Packet, program_files
+from tests.dataplane.dataplane.target import PORTS, Entry, Packet, program_files
 from tests.dataplane.dataplane.tree import PARENT_PORT, PlacedJob
 from tests.dataplane.test_hostile_packets import mutated
 
@@ -104,7 +105,7 @@ class Both:
                 assert read[0] == read[1], entry
 
 
-@pytest.fixture(params=LANE_COUNTS)
+@pytest.fixture(params=LINK_LANES)
 def both(request: pytest.FixtureRequest) -> Iterator[Both]:
     made = Both(request.param)
     try:

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from netsum_common.lane_counts import LOCAL_LANES
+
 pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
 import torch
 import torch.distributed as dist
 
-from netsum.programs import LOCAL_LANES
 from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from netsum import programs, simulation
 from netsum.cli.app import app
+from netsum_common.lane_counts import LINK_LANES
 
 ROOT = Path(__file__).resolve().parents[2]
 STALE = "netsum: p4/build was compiled from other sources than those in p4/: run `make p4`"
@@ -107,7 +108,7 @@ def test_doctor_names_the_stale_program(changed: Path) -> None:
 
 
 def test_an_experiment_of_the_simulator_says_so(changed: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert set(simulation.programs()) == set(programs.LANES)
+    assert set(simulation.programs()) == set(LINK_LANES)
     assert STALE in capfd.readouterr().err
 
 

@@ -21,11 +21,11 @@ from host_agent.wire.constants import (
     KIND_PROBE,
     KIND_RESULT,
     KIND_STATUS,
-    LANE_COUNTS,
     STATUS_FIELDS,
     UDP_PORT,
 )
 from host_agent.wire.parts import BLOCK_EXPONENT, PART_BITMAP, PARTS
+from netsum_common.lane_counts import LANE_COUNTS
 
 pytest.importorskip("scapy", reason="needs scapy: pip install 'netsum[packets]'")
 

@@ -23,7 +23,6 @@ from host_agent.wire.constants import (
     KIND_PROBE,
     KIND_RESULT,
     KIND_STATUS,
-    LANE_COUNTS,
     OP_BOR,
     OP_MAX,
     OP_SUM,
@@ -34,6 +33,7 @@ from host_agent.wire.constants import (
 )
 from host_agent.wire.parts import PART_BITMAP, PARTS, part_of
 from netsum.packets.wireshark import PLUGIN, install, plugin_folder
+from netsum_common.lane_counts import LANE_COUNTS
 
 WORKER_PORT = 40_000
 SEEN, SLOT_CHUNK = 0b0101, 0x8000_0001

@@ -29,7 +29,7 @@ def script(
 def copy(tmp_path: Path) -> Path:
     """A copy of the files that the scripts read and write."""
     shutil.copytree(ROOT / "p4", tmp_path / "p4")
-    for file in ("host_agent/wire/constants.py", "netsum/packets/netsum.lua"):
+    for file in ("host_agent/wire/constants.py", "netsum_common/lane_counts.py", "netsum/packets/netsum.lua"):
         (tmp_path / file).parent.mkdir(parents=True)
         shutil.copy(ROOT / file, tmp_path / file)
     return tmp_path

@@ -8,7 +8,6 @@ from typing import Protocol
 PORTS = 8
 CPU_PORT = 510
 CHECK_SEQUENCE_BYTES = 4
-LANE_COUNTS = (64, 256)
 BUILD = Path(__file__).resolve().parents[3] / "p4" / "build"
 
 Packet = tuple[int, bytes]

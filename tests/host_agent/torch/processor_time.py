@@ -18,7 +18,7 @@ import torch.distributed as dist
 import netsum.torch  # noqa: F401
 from netsum.allreduce.plan import parse_size, size_text
 from netsum.allreduce.session import loopback_controller
-from netsum.programs import LOCAL_LANES
+from netsum_common.lane_counts import LOCAL_LANES
 from tests.processes import with_words
 
 REPEATED_BYTES, MOST_REPEATS, LEAST_REPEATS = 64 << 20, 60, 5
