@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 
-class Step(Enum):
+class MoveStep(Enum):
     """The next step of a move after a worker's answer."""
 
     WAIT = auto()  # Wait for the other workers.
@@ -36,7 +36,7 @@ class Move:
             return [rank for rank in ranks if rank not in self.begun]
         return [rank for rank in ranks if self.ended.get(rank, -1) < self.until]
 
-    def take(self, ranks: Iterable[int], rank: int, begun: int, ended: int) -> Step:
+    def take(self, ranks: Iterable[int], rank: int, begun: int, ended: int) -> MoveStep:
         """Process how many collectives a worker has begun and ended; `ranks`: all ranks of the job."""
         self.begun[rank], self.ended[rank] = begun, ended
         ranks = list(ranks)
@@ -44,8 +44,8 @@ class Move:
         if found:
             self.until = max(self.begun.values())
         if self.missing(ranks):
-            return Step.HOLD if found else Step.WAIT
-        return Step.CARRY_OUT
+            return MoveStep.HOLD if found else MoveStep.WAIT
+        return MoveStep.CARRY_OUT
 
     @property
     def last(self) -> bool:

@@ -10,7 +10,7 @@ import matplotlib
 from matplotlib import pyplot as plt
 
 from netsum.allreduce.plan import size_text
-from netsum.allreduce.report import Row, Spread
+from netsum.allreduce.report import ReportRow, Spread
 from netsum.bench.allreduce_results import AllReduceResult
 
 matplotlib.use("Agg")
@@ -22,7 +22,7 @@ def load(folder: Path) -> list[AllReduceResult]:
     for each in json.loads((folder / "results.json").read_text(encoding="utf-8")):
         row = each["row"]
         row |= {name: Spread(**row[name]) for name in ("seconds", "elements_per_s")}
-        found.append(AllReduceResult(**{**each, "row": Row(**row)}))
+        found.append(AllReduceResult(**{**each, "row": ReportRow(**row)}))
     return found
 
 

@@ -57,7 +57,7 @@ class Block(nn.Module):
         return inputs + self.last(self.first(inputs).relu())
 
 
-class Network(nn.Module):
+class Classifier(nn.Module):
     """Takes images (n, 1, side, side) of any side."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ def train(
     """
     pictures = Pictures()
     torch.manual_seed(seed)
-    model = Network()
+    model = Classifier()
     generator = torch.Generator().manual_seed(1000 * seed + rank)
     looks: list[Look] = []
     done, seconds = 0, 0.0

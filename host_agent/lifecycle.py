@@ -16,7 +16,7 @@ class State(Enum):
     CLOSED = "closed"
 
 
-class Event(Enum):
+class LifecycleEvent(Enum):
     """An event that changes the state of a communicator."""
 
     SUBMIT = "submit a collective"
@@ -26,15 +26,15 @@ class Event(Enum):
 
 
 TRANSITIONS: Final = {
-    (State.IDLE, Event.SUBMIT): State.RUNNING,
-    (State.IDLE, Event.FAIL): State.BROKEN,
-    (State.IDLE, Event.CLOSE): State.CLOSED,
-    (State.RUNNING, Event.SUBMIT): State.RUNNING,
-    (State.RUNNING, Event.DRAIN): State.IDLE,
-    (State.RUNNING, Event.FAIL): State.BROKEN,
-    (State.RUNNING, Event.CLOSE): State.CLOSED,
-    (State.BROKEN, Event.CLOSE): State.CLOSED,
-    (State.CLOSED, Event.CLOSE): State.CLOSED,
+    (State.IDLE, LifecycleEvent.SUBMIT): State.RUNNING,
+    (State.IDLE, LifecycleEvent.FAIL): State.BROKEN,
+    (State.IDLE, LifecycleEvent.CLOSE): State.CLOSED,
+    (State.RUNNING, LifecycleEvent.SUBMIT): State.RUNNING,
+    (State.RUNNING, LifecycleEvent.DRAIN): State.IDLE,
+    (State.RUNNING, LifecycleEvent.FAIL): State.BROKEN,
+    (State.RUNNING, LifecycleEvent.CLOSE): State.CLOSED,
+    (State.BROKEN, LifecycleEvent.CLOSE): State.CLOSED,
+    (State.CLOSED, LifecycleEvent.CLOSE): State.CLOSED,
 }
 
 
@@ -45,7 +45,7 @@ class Lifecycle:
         self.state = State.IDLE
         self.cause: BaseException | None = None  # The error that broke it; kept after it is closed.
 
-    def on(self, event: Event, cause: BaseException | None = None) -> None:
+    def on(self, event: LifecycleEvent, cause: BaseException | None = None) -> None:
         """Change the state.
 
         `cause`: why, for FAIL; named by the errors that follow. Raises BrokenCommunicatorError, ClosedCommunicatorError,
@@ -55,10 +55,10 @@ class Lifecycle:
             self.state = next_state(TRANSITIONS, self.state, event, "a communicator")
         except TransitionError:
             raise self._refusal(event) from self.cause
-        if event is Event.FAIL:
+        if event is LifecycleEvent.FAIL:
             self.cause = cause
 
-    def _refusal(self, event: Event) -> MisuseError:
+    def _refusal(self, event: LifecycleEvent) -> MisuseError:
         if self.state is State.CLOSED:
             return ClosedCommunicatorError("the communicator is closed: make a new one with a new admission")
         if self.state is State.BROKEN:

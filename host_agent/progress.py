@@ -18,7 +18,7 @@ from host_agent.errors import (
     NetsumError,
     PeerError,
 )
-from host_agent.lifecycle import Event, Lifecycle, State
+from host_agent.lifecycle import Lifecycle, LifecycleEvent, State
 from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.records import COUNTERS
 from host_agent.schedule import Outcome, Schedule
@@ -64,7 +64,7 @@ class Progress:
         Raises BrokenCommunicatorError, ClosedCommunicatorError if nothing can be run any more.
         """
         with self._changed:
-            self.lifecycle.on(Event.SUBMIT)
+            self.lifecycle.on(LifecycleEvent.SUBMIT)
             # The other workers count on a submitted collective: it cannot be cancelled.
             collective.future.set_running_or_notify_cancel()
             self._schedule.add(collective)
@@ -164,7 +164,7 @@ class Progress:
         with self._changed:
             if self.state is State.CLOSED:
                 return
-            self.lifecycle.on(Event.CLOSE)
+            self.lifecycle.on(LifecycleEvent.CLOSE)
             self._changed.notify_all()
             self._link.wake()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -230,9 +230,9 @@ class Progress:
                     self.durations.add(outcome.statistics.duration_ns)
                 failure = self._schedule.failure or late
                 if failure is not None and self.state is State.RUNNING:
-                    self.lifecycle.on(Event.FAIL, failure)
+                    self.lifecycle.on(LifecycleEvent.FAIL, failure)
                 elif self.state is State.RUNNING and not self._schedule:
-                    self.lifecycle.on(Event.DRAIN)
+                    self.lifecycle.on(LifecycleEvent.DRAIN)
             if failure is not None:
                 outcomes += self._schedule.drop(failure)
         _resolve(outcomes)
@@ -269,7 +269,7 @@ class Progress:
         with self._driving:
             with self._changed:
                 if self.state in (State.IDLE, State.RUNNING):
-                    self.lifecycle.on(Event.FAIL, error)
+                    self.lifecycle.on(LifecycleEvent.FAIL, error)
             outcomes = self._schedule.drop(error)
         _resolve(outcomes)
 

@@ -107,7 +107,7 @@ def digits_text(number: float) -> str:
     return f"{number:,.{min(max(decimals, 0), 6)}f}"
 
 
-class Rows:
+class ProgressRows:
     """Rows under headings, in a table that never cuts a cell; a renderable of rich.
 
     Where the table does not fit the width, columns marked as optional are left out, the last first. If it still does not fit,

@@ -41,7 +41,7 @@ _SEALS: Final = 0x1 | 0x2 | 0x4
 """F_SEAL_SEAL, F_SEAL_SHRINK and F_SEAL_GROW: no worker can take pages away under the switch."""
 
 
-class Shape(NamedTuple):
+class RingShape(NamedTuple):
     """The size of the rings of a worker."""
 
     # rows, row_bytes: of each ring; the first a power of two.
@@ -97,7 +97,7 @@ class AttachError(NetsumError):
     """A switch shares no memory with this process; the message says why."""
 
 
-def make_grant(shape: Shape) -> Grant:
+def make_grant(shape: RingShape) -> Grant:
     """Make the memory and the eventfds for a worker; the memory cannot change its size."""
     memory = os.memfd_create("netsum-rings", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(memory, shape.total)
@@ -141,11 +141,11 @@ def receive_message(peer: socket.socket) -> tuple[bytes, list[int]]:
     return message, list(descriptors)
 
 
-def shape_requested(message: bytes) -> Shape | None:
+def shape_requested(message: bytes) -> RingShape | None:
     """Return a worker's request; None if a message is no request, or asks for rings that a switch does not make."""
     if len(message) != _REQUEST.size or not message.startswith(_MAGIC):
         return None
-    shape = Shape(*_REQUEST.unpack(message)[1:])
+    shape = RingShape(*_REQUEST.unpack(message)[1:])
     return shape if shape.is_possible else None
 
 
@@ -158,7 +158,7 @@ def answer(peer: socket.socket, grant: Grant | None, refusal: str = "") -> None:
 
 
 def attach(
-    switch: tuple[str, int], own: socket.socket, shape: Shape, timeout_s: float
+    switch: tuple[str, int], own: socket.socket, shape: RingShape, timeout_s: float
 ) -> tuple[socket.socket, Grant]:
     """Ask a switch on this machine for rings.
 

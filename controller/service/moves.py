@@ -7,7 +7,7 @@ workers then go on in the old epoch, which the switches still hold.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from controller.moves import Move, Step
+from controller.moves import Move, MoveStep
 from controller.service.jobs import Member, ServiceJob
 from controller.service.states import JobEvent, JobState
 from controller.service.timer import Timer
@@ -75,10 +75,10 @@ class Moves:
             self.give_up(job, f"worker {member.rank} cannot take part: {held.fixed}")
             return None
         match move.take(job.members, member.rank, held.begun, held.ended):
-            case Step.WAIT:
+            case MoveStep.WAIT:
                 self._watch_the_last(job, move)
                 return None
-            case Step.HOLD:
+            case MoveStep.HOLD:
                 move.timer.stop()  # A worker may compute for long before the collective that others have begun.
                 self._watch_the_last(job, move)
                 job.send(move.hold(job))

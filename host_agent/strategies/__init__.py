@@ -13,7 +13,7 @@ from host_agent.strategies.base import STRATEGIES, Strategy
 from host_agent.strategies.codistillation import Codistillation
 from host_agent.strategies.diloco import DiLoCo
 from host_agent.strategies.dynamic import DynamicAveraging
-from host_agent.strategies.exchange import Exchange, Traffic
+from host_agent.strategies.exchange import StrategyExchange, Traffic
 from host_agent.strategies.fedavg import FedAvg
 from host_agent.strategies.hierarchical import HierarchicalSGD
 from host_agent.strategies.local_sgd import LocalSGD
@@ -29,12 +29,12 @@ __all__ = [
     "Downpour",
     "DynamicAveraging",
     "ElasticAveraging",
-    "Exchange",
     "FedAvg",
     "HierarchicalSGD",
     "LocalSGD",
     "StaleSynchronous",
     "Strategy",
+    "StrategyExchange",
     "Synchronous",
     "Traffic",
     "strategy",

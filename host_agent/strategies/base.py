@@ -12,7 +12,7 @@ from host_agent.compression.compressor import Compressor
 from host_agent.compression.memory import Memory
 from host_agent.errors import MisuseError
 from host_agent.options import Configured, require
-from host_agent.strategies.exchange import Exchange, Traffic
+from host_agent.strategies.exchange import StrategyExchange, Traffic
 from host_agent.words import plural
 
 STRATEGIES: "dict[str, type[Strategy]]" = {}
@@ -103,7 +103,7 @@ class Strategy(Configured):
             compression is None or self.COMPRESSES,
             f"strategy {self.name} does not take compression: it sends no means of gradients or models",
         )
-        self.exchange = Exchange(group, self.name, compression, memory)
+        self.exchange = StrategyExchange(group, self.name, compression, memory)
         self.steps = 0  # Updates of the model by this worker's optimizer.
         self._parameters: list[Tensor] = [each for each in model.parameters() if each.requires_grad]
         self.require(bool(self._parameters), "the model has no parameter that requires a gradient")

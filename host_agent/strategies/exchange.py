@@ -54,7 +54,7 @@ class DividedGroup(Protocol):
         """Return the group of some of its ranks."""
 
 
-class Exchange(TorchExchange):
+class StrategyExchange(TorchExchange):
     """Collectives and messages of one worker.
 
     Ranks are those in the group. A failure of a back end gets a note that says which strategy was waiting.
@@ -141,7 +141,7 @@ class Exchange(TorchExchange):
         self.traffic.add(received=tensor.nbytes)
         return tensor
 
-    def within(self, blocks: list[list[int]]) -> "Exchange":
+    def within(self, blocks: list[list[int]]) -> "StrategyExchange":
         """Divide the workers into groups, as all of them must at once, and return this worker's, counted with this one.
 
         `blocks`: ranks, each in one block.
@@ -153,7 +153,7 @@ class Exchange(TorchExchange):
             ranks = dist.get_process_group_ranks(self.group or dist.group.WORLD)
             made = [dist.new_group([ranks[each] for each in block]) for block in blocks]
             group = made[blocks.index(mine)]
-        exchange = Exchange(group, self._label)
+        exchange = StrategyExchange(group, self._label)
         exchange.traffic = self.traffic
         return exchange
 

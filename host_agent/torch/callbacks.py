@@ -18,9 +18,9 @@ class CallbackThreads(OfOneProcess):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clear()
+        self.close_in_child()
 
-    def clear(self) -> None:
+    def close_in_child(self) -> None:
         """Begin without a thread."""
         self._lock = threading.Lock()
         self._calls: SimpleQueue[Call] = SimpleQueue()

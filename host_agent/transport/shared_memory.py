@@ -29,7 +29,7 @@ from netsum_common.rings import (
     UP_TAIL,
     WORKER_SLEEPS,
     AttachError,
-    Shape,
+    RingShape,
     attach,
 )
 from netsum_common.sockets import monotonic_ns, ring_bell
@@ -281,14 +281,14 @@ def load(core: WorkerCore) -> None:
     exchange(*core.records, rings_over(memory, shape, np.zeros(1, np.int64), 0), 0)
 
 
-def shape_for(core: WorkerCore) -> Shape:
+def shape_for(core: WorkerCore) -> RingShape:
     """Return rings with room for all chunks in flight: their RESULTs and retransmissions."""
     lines = -(-core.row_bytes // _LINE_BYTES)
     # An odd number of cache lines keeps rows in different sets of the cache.
-    return Shape(max(LEAST_ROWS, 2 * core.admission.slot_count), _LINE_BYTES * (lines | 1))
+    return RingShape(max(LEAST_ROWS, 2 * core.admission.slot_count), _LINE_BYTES * (lines | 1))
 
 
-def rings_over(memory: mmap.mmap, shape: Shape, wake: npt.NDArray[np.int64], spin_ns: int) -> MemoryRings:
+def rings_over(memory: mmap.mmap, shape: RingShape, wake: npt.NDArray[np.int64], spin_ns: int) -> MemoryRings:
     """Return the rings in a memory, without descriptors."""
 
     def rows(at: int) -> Any:

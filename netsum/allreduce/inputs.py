@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from host_agent.codecs.packed import packed_codec, scale_exponent
-from netsum.allreduce.plan import BLOCK, Exchange, PlanError
+from netsum.allreduce.plan import BLOCK, PlanError, PlannedExchange
 
 Array = npt.NDArray[Any]
 
@@ -43,7 +43,7 @@ class Inputs:
         return array[repeat * SHIFT : repeat * SHIFT + self.elements]
 
 
-def make_inputs(exchange: Exchange, rank: int, world_size: int, rounds: int, seed: int) -> Inputs:
+def make_inputs(exchange: PlannedExchange, rank: int, world_size: int, rounds: int, seed: int) -> Inputs:
     """Compute a rank's numbers, and the result over all ranks."""
     count = exchange.elements + SHIFT * (rounds - 1)
     contributions, results = np.empty(count, exchange.dtype), np.empty(count, exchange.dtype)
@@ -67,7 +67,7 @@ def make_inputs(exchange: Exchange, rank: int, world_size: int, rounds: int, see
     return Inputs(contributions, results, exchange.elements)
 
 
-def tolerance(exchange: Exchange, world_size: int) -> float:
+def tolerance(exchange: PlannedExchange, world_size: int) -> float:
     """Return by how much an element of a sum with few bits may be off."""
     assert isinstance(exchange.bits, int)
     largest = np.array([2.0 ** _own_bits(exchange, world_size)], np.float32)
@@ -77,12 +77,12 @@ def tolerance(exchange: Exchange, world_size: int) -> float:
     return bound * (2 if exchange.rounding == "stochastic" else 1) + rounding
 
 
-def _own_bits(exchange: Exchange, world_size: int) -> int:
+def _own_bits(exchange: PlannedExchange, world_size: int) -> int:
     """Return how many bits a rank's numbers have beside their sign."""
     return _BITS[exchange.dtype] - (world_size - 1).bit_length()
 
 
-def _masks(exchange: Exchange, world_size: int, count: int, seed: int) -> list[Array]:
+def _masks(exchange: PlannedExchange, world_size: int, count: int, seed: int) -> list[Array]:
     """Return for each rank which of `count` elements are not zero; bool."""
     blocks = -(-count // BLOCK)
     chosen = round(exchange.density * blocks)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from netsum.allreduce.inputs import Array, make_inputs, same_bits, tolerance
-from netsum.allreduce.plan import Exchange, Plan
+from netsum.allreduce.plan import Plan, PlannedExchange
 
 
 class Reducer(Protocol):
@@ -18,7 +18,7 @@ class Reducer(Protocol):
     def barrier(self) -> None:
         """Return when all ranks have called it."""
 
-    def allreduce(self, array: Array, exchange: Exchange, out: Array) -> None:
+    def allreduce(self, array: Array, exchange: PlannedExchange, out: Array) -> None:
         """Reduce `array` over all ranks into `out`, as the exchange says."""
 
     def counts(self) -> dict[str, Any]:
@@ -29,7 +29,7 @@ class Reducer(Protocol):
 class MeasuredRound:
     """One all-reduce at one rank."""
 
-    exchange: Exchange
+    exchange: PlannedExchange
     repeat: int  # 0 and up; a warm-up has -1.
     seconds: float  # From the end of the barrier before to the result.
     # Processor time of this process meanwhile, the system's work for it included.
@@ -95,7 +95,7 @@ def measure(
             out.fill(0)  # so that a result that is not written is not right
 
 
-def _is_right(result: Array, expected: Array, exchange: Exchange, world_size: int) -> bool:
+def _is_right(result: Array, expected: Array, exchange: PlannedExchange, world_size: int) -> bool:
     if exchange.bits == "full":
         return same_bits(result, expected)
     off = np.abs(result.astype(np.float64) - expected).max(initial=0.0)

@@ -40,7 +40,7 @@ class PlanError(ArgumentError):
 
 
 @dataclass(frozen=True)
-class Exchange:
+class PlannedExchange:
     """One array to be reduced."""
 
     dtype: str  # A key of `ITEM_BYTES`.
@@ -93,7 +93,7 @@ class Exchange:
 class Plan:
     """A series of exchanges."""
 
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[PlannedExchange, ...]
     repeats: int = 3  # How often each is timed.
     warmups: int = 1  # How often each is done before, checked and not timed.
     seed: int = 0
@@ -124,10 +124,10 @@ class Plan:
         """Make a plan of every data type with every size.
 
         `sizes`: sizes of the array in memory, such as "4KiB,1MiB"; a number without a unit is bytes. `dtypes`: data types,
-        such as "float32,int32". `op`: one of `OPS`. `how`: other attributes of `Exchange`.
+        such as "float32,int32". `op`: one of `OPS`. `how`: other attributes of `PlannedExchange`.
         """
         exchanges = tuple(
-            Exchange(dtype, op, -(-size // ITEM_BYTES.get(dtype, 1)), **how)
+            PlannedExchange(dtype, op, -(-size // ITEM_BYTES.get(dtype, 1)), **how)
             for dtype in _words(dtypes)
             for size in map(parse_size, _words(sizes))
         )
@@ -141,7 +141,9 @@ class Plan:
     def from_json(cls, text: str) -> "Plan":
         """Read what `to_json` wrote."""
         members: dict[str, Any] = json.loads(text)
-        return cls(**{**members, "exchanges": tuple(Exchange(**each) for each in members["exchanges"])})
+        return cls(
+            **{**members, "exchanges": tuple(PlannedExchange(**each) for each in members["exchanges"])}
+        )
 
 
 def _words(text: str) -> list[str]:

@@ -28,7 +28,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Row:
+class ReportRow:
     """Result of one exchange."""
 
     # dtype, op, elements, bytes: the reduction; the size of one rank's array in memory.
@@ -69,7 +69,7 @@ class Row:
         return asdict(self)
 
 
-def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[Row]:
+def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[ReportRow]:
     """Combine the measurements. `rounds`: for each rank its messages of event "round", in order."""
     by_round: dict[int, list[Message]] = defaultdict(list)
     for said in rounds:
@@ -83,7 +83,7 @@ def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[Row]:
         seconds = [max(message["seconds"] for message in each) for each in timed]
         algbw = exchange.array_bytes / statistics.median(seconds)
         rows.append(
-            Row(
+            ReportRow(
                 exchange.dtype,
                 exchange.op,
                 exchange.elements,

@@ -16,7 +16,7 @@ from controller.service.client import OperatorClient
 from controller.session import PROGRAM_TIMEOUT_S
 from netsum.allreduce.launch import Ranks, Site, rank_command, silence_of
 from netsum.allreduce.plan import Plan
-from netsum.allreduce.report import Message, Row, make_rows
+from netsum.allreduce.report import Message, ReportRow, make_rows
 from netsum_common.programs import command_of
 from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.children import Child, TestbedError
@@ -36,7 +36,7 @@ class MeasuredPlan:
     # slots, lanes: chunks in flight at most, and int32 values a packet carries.
     slots: int
     lanes: int
-    rows: list[Row]  # One for each exchange.
+    rows: list[ReportRow]  # One for each exchange.
     counters: dict[str, int]  # The switch's counters of the job; empty if unknown.
 
     @property

@@ -18,7 +18,7 @@ from host_agent.job_api.slot_request import Slots
 from host_agent.joining import Membership, join
 from netsum.allreduce.inputs import Array
 from netsum.allreduce.measurement import measure
-from netsum.allreduce.plan import Exchange, Plan
+from netsum.allreduce.plan import Plan, PlannedExchange
 from netsum.compiling import ended_by_signals
 from netsum.option_values import parse_slots
 from netsum.terminal import print_json_line
@@ -37,10 +37,10 @@ class InNetwork:
         """Return when all ranks have called it."""
         self._communicator.barrier()
 
-    def allreduce(self, array: Array, exchange: Exchange, out: Array) -> None:
+    def allreduce(self, array: Array, exchange: PlannedExchange, out: Array) -> None:
         """Reduce `array` over all ranks into `out`."""
         how: Any = {"sparse": exchange.sparse, "bits": exchange.bits, "rounding": exchange.rounding}
-        self._communicator.allreduce(array, exchange.op, out=out, **how)  # type: ignore[arg-type]  # checked by Exchange
+        self._communicator.allreduce(array, exchange.op, out=out, **how)  # type: ignore[arg-type]  # checked by the plan
 
     def counts(self) -> dict[str, Any]:
         """Return the network cost of the last all-reduce."""

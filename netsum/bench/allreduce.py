@@ -18,8 +18,8 @@ from controller.service.client import OperatorClient
 from host_agent.codecs.packed import BITS, packed_codec
 from host_agent.joining.leaf import LEAF_VARIABLE
 from netsum.allreduce.launch import silence_of
-from netsum.allreduce.plan import CHOICES, Exchange, Plan, PlanError, parse_size
-from netsum.allreduce.report import Message, Row, make_rows
+from netsum.allreduce.plan import CHOICES, Plan, PlanError, PlannedExchange, parse_size
+from netsum.allreduce.report import Message, ReportRow, make_rows
 from netsum.allreduce.session import run_between, testbed_sites
 from netsum.bench.allreduce_results import GLOO, HEADINGS, AllReduceResult, gloo_bound, netsum_bound, table
 from netsum.bench.machine import command_line, machine_and_date
@@ -143,20 +143,20 @@ def _sent_by_hosts(bed: RunningTestbed) -> list[int]:
 
 def exchanges_of(
     sizes: str, workers: int, densities: Sequence[float], overlaps: Sequence[str], bits: Sequence[int]
-) -> tuple[Exchange, ...]:
+) -> tuple[PlannedExchange, ...]:
     """Return the exchanges: for each size the dense one first, then those with zeros and those of few bits."""
     exchanges = []
     for size in sizes.split(","):
         elements = -(-parse_size(size.strip()) // 4)
-        exchanges.append(Exchange("float32", "sum", elements))
+        exchanges.append(PlannedExchange("float32", "sum", elements))
         exchanges += [
-            Exchange("float32", "sum", elements, density, overlap)
+            PlannedExchange("float32", "sum", elements, density, overlap)
             for overlap in overlaps
             for density in densities
             # Without overlap there must be room for all.
             if density < 1 and (overlap != "none" or density * workers <= 1)
         ]
-        exchanges += [Exchange("float32", "sum", elements, sparse="never", bits=each) for each in bits]
+        exchanges += [PlannedExchange("float32", "sum", elements, sparse="never", bits=each) for each in bits]
     return tuple(exchanges)
 
 
@@ -166,7 +166,7 @@ def dense_part(plan: Plan) -> Plan:
     return replace(plan, exchanges=tuple(dense))
 
 
-def gloo_rows(bed: RunningTestbed, plan: Plan, folder: Path, per_host: int = 1) -> list[Row]:
+def gloo_rows(bed: RunningTestbed, plan: Plan, folder: Path, per_host: int = 1) -> list[ReportRow]:
     """Measure what torch's Gloo does of a plan on a testbed; logs go to `folder`."""
     rounds: list[list[Message]] = [[] for _ in range(per_host * len(bed.state["hosts"]))]
 

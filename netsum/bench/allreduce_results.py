@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from host_agent.wire.constants import HEADER_BYTES
 from host_agent.wire.header import FRAME_HEADERS_BYTES
 from netsum.allreduce.plan import size_text
-from netsum.allreduce.report import Row
+from netsum.allreduce.report import ReportRow
 
 TCP_FRAME_BYTES, TCP_PAYLOAD_BYTES = 14 + 1500, 1500 - 20 - 20 - 12
 """A full segment on a link with an MTU of 1500, with timestamps."""
@@ -35,7 +35,7 @@ class AllReduceResult:
     loss_percent: str  # Loss of every link, each way.
     workers: int
     bound: float  # The links' bound, in elements/s.
-    row: Row
+    row: ReportRow
     # Processor time of the switch in the timed repeats; None if not measured.
     switch_seconds: float | None
 

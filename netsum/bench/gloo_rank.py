@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from netsum.allreduce.inputs import Array
 from netsum.allreduce.measurement import measure
-from netsum.allreduce.plan import Exchange, Plan
+from netsum.allreduce.plan import Plan, PlannedExchange
 from netsum.bench.torch_world import parse, world
 from netsum.terminal import print_json_line
 
@@ -25,7 +25,7 @@ class Gloo:
         """Return when all ranks have called it."""
         dist.barrier()
 
-    def allreduce(self, array: Array, exchange: Exchange, out: Array) -> None:
+    def allreduce(self, array: Array, exchange: PlannedExchange, out: Array) -> None:
         """Reduce `array` over all ranks into `out`."""
         out[:] = array  # Gloo reduces in place.
         operation = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}[exchange.op]

@@ -38,7 +38,7 @@ LEAST_S = 0.2  # How long a timed run takes at least.
 
 
 @dataclass
-class Row:
+class HostRow:
     """Nanoseconds per element of the runs of one operation."""
 
     name: str
@@ -83,7 +83,7 @@ def _numpy_dequantize(lanes: npt.NDArray[np.int32], scale: np.float32) -> npt.ND
     return lanes.byteswap().astype(np.float32) * scale
 
 
-def measure(elements: int = 1 << 24, lanes: int = 256, runs: int = 5) -> list[Row]:
+def measure(elements: int = 1 << 24, lanes: int = 256, runs: int = 5) -> list[HostRow]:
     """Time all operations, `runs` times each, alternating.
 
     `elements`: of the arrays; a multiple of `lanes`. The default does not fit into any cache.
@@ -149,7 +149,7 @@ def measure(elements: int = 1 << 24, lanes: int = 256, runs: int = 5) -> list[Ro
         ("int32 to lanes", 4, words[0]),
         ("lanes to int32", 4, words[1]),
     ]
-    rows = [Row(name, size) for name, size, _ in operations]
+    rows = [HostRow(name, size) for name, size, _ in operations]
     for _, _, operation in operations:
         operation()  # compile, and touch the memory
     for _ in range(runs):

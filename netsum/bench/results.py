@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from host_agent.errors import ArgumentError
-from netsum.terminal import Rows
+from netsum.terminal import ProgressRows
 
 
 class Kept(Protocol):
@@ -59,8 +59,8 @@ class Results(Generic[PointKind, Record]):
 
 
 def print_table(headings: Sequence[str], lines: Iterable[Sequence[str]], *, key: int) -> str:
-    """Print a table as `Rows` does, and return it as Markdown."""
-    rows = Rows(*headings, key=key)
+    """Print a table as `ProgressRows` does, and return it as Markdown."""
+    rows = ProgressRows(*headings, key=key)
     plain = [heading.lstrip(">?").replace("\n", " ") for heading in headings]
     text = [plain, ["---"] * len(plain)]
     for line in lines:
@@ -70,7 +70,7 @@ def print_table(headings: Sequence[str], lines: Iterable[Sequence[str]], *, key:
     return "".join("| " + " | ".join(each) + " |\n" for each in text)
 
 
-class Progress:
+class BenchProgress:
     """Says on standard error how many points are done, and how long the others will take."""
 
     def __init__(self, total: int) -> None:

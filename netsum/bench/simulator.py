@@ -21,7 +21,7 @@ from host_agent.wire import Admission
 from netsum.bench.machine import machine_and_date
 from netsum.option_values import whole_numbers
 from netsum.programs import compiled_program
-from netsum.terminal import Rows
+from netsum.terminal import ProgressRows
 from netsum_common.memory_used import most_bytes
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters
@@ -92,7 +92,7 @@ def run(*, hosts: str, packets: int, runs: int) -> None:
     counts = whole_numbers(hosts, "--hosts")
     print(f"{machine_and_date()}; load {os.getloadavg()[0]:.1f}")
     packets_per_s(4, 1000, LANES)  # Compiles code that is not in the cache.
-    made = Rows(">hosts", ">lanes computed", ">packets/s", ">least", ">most", ">MB so far", key=2)
+    made = ProgressRows(">hosts", ">lanes computed", ">packets/s", ">least", ">most", ">MB so far", key=2)
     for count in counts:
         found: dict[int, list[float]] = {LANES: [], 64: []}
         for _ in range(runs):

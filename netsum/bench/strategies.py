@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netsum.bench.machine import machine_and_date
-from netsum.bench.results import Progress, Results
-from netsum.bench.strategies_points import Curve, Point, points_of
+from netsum.bench.results import BenchProgress, Results
+from netsum.bench.strategies_points import Curve, StrategyPoint, points_of
 from netsum.bench.strategies_report import collectives_of, report, rows_of, times_of
 from netsum.command_errors import kept_when_interrupted
 from netsum.option_values import rate_of, rtt_us_of
@@ -44,7 +44,7 @@ def run(
         tasks, strategies, workers, seeds = ("digits",), _QUICK_RECIPES, (4,), 1
     step_us = round(rtt_us_of(step_time, "--step-time"))
     points = points_of(tasks, strategies, workers, seeds, steps, step_us, slowest)
-    results = Results[Point, Curve](folder, Curve)
+    results = Results[StrategyPoint, Curve](folder, Curve)
     with kept_when_interrupted("results are", results.folder):
         _train(points, results, seconds)
         found = results.read(points)
@@ -58,14 +58,14 @@ def run(
     report(rows_of(found, times, networks), networks)
 
 
-def _train(points: Sequence[Point], results: Results[Point, Curve], seconds: float) -> None:
+def _train(points: Sequence[StrategyPoint], results: Results[StrategyPoint, Curve], seconds: float) -> None:
     missing = results.missing(points)
     print(f"{len(points)} trainings, {len(points) - len(missing)} of them run before", file=sys.stderr)
     if not missing:
         return
     from netsum.bench.strategies_training import train
 
-    progress, began = Progress(len(missing)), time.monotonic()
+    progress, began = BenchProgress(len(missing)), time.monotonic()
     for point in missing:
         if time.monotonic() - began > seconds:
             print("time is up: the same command goes on from here", file=sys.stderr)

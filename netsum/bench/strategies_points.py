@@ -10,7 +10,7 @@ from netsum.virtual.timeline import Event
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """Something to train on scikit-learn's handwritten digits."""
 
     hidden: int  # Width of the hidden layer; 0: softmax regression, which is convex.
@@ -21,9 +21,9 @@ class Task:
 
 
 TASKS: Final = {
-    "digits": Task(64, False, 0.2, 0.93),
-    "skewed": Task(64, True, 0.2, 0.85),
-    "softmax": Task(0, False, 0.1, 0.90),
+    "digits": TrainingTask(64, False, 0.2, 0.93),
+    "skewed": TrainingTask(64, True, 0.2, 0.85),
+    "softmax": TrainingTask(0, False, 0.1, 0.90),
 }
 
 
@@ -66,7 +66,7 @@ RECIPES: Final = {
 
 
 @dataclass(frozen=True)
-class Point:
+class StrategyPoint:
     """One training."""
 
     # task, recipe: keys of `TASKS` and `RECIPES`.
@@ -116,7 +116,7 @@ def points_of(
     steps: int,
     step_us: int,
     slowest: float = 1.0,
-) -> list[Point]:
+) -> list[StrategyPoint]:
     """Return all points, seed by seed; a strategy for convex tasks is left out of the others.
 
     Raises ArgumentError if a name is unknown, or a number of workers is not even and at least 2.
@@ -132,7 +132,7 @@ def points_of(
                 f"32), not {count}"
             )
     return [
-        Point(task, recipe, count, seed, steps, step_us, slowest)
+        StrategyPoint(task, recipe, count, seed, steps, step_us, slowest)
         for seed in range(seeds)
         for task in tasks
         for count in workers

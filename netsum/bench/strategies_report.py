@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from netsum.bench.strategies_points import TASKS, Curve, Point
-from netsum.terminal import Rows, echo
+from netsum.bench.strategies_points import TASKS, Curve, StrategyPoint
+from netsum.terminal import ProgressRows, echo
 from netsum.virtual.network import NetworkOf, StarLinks, payload_of
 from netsum.virtual.timeline import replay
 from topologies.units import rate_text
@@ -31,7 +31,7 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Row:
+class StrategyRow:
     """A strategy on a task with this many workers, over all seeds."""
 
     task: str
@@ -73,10 +73,10 @@ def times_of(curve: Curve, durations: Durations) -> Times:
 
 
 def rows_of(
-    found: Mapping[Point, Curve], times: Mapping[Point, Times], networks: Sequence[NetworkOf]
-) -> list[Row]:
+    found: Mapping[StrategyPoint, Curve], times: Mapping[StrategyPoint, Times], networks: Sequence[NetworkOf]
+) -> list[StrategyRow]:
     """Return a row for each task, number of workers and strategy."""
-    kinds: dict[tuple[str, int, str], list[Point]] = defaultdict(list)
+    kinds: dict[tuple[str, int, str], list[StrategyPoint]] = defaultdict(list)
     for point in found:
         kinds[point.task, point.workers, point.recipe].append(point)
     rows = []
@@ -86,7 +86,7 @@ def rows_of(
         target = TASKS[task].target
         steps = [None if (at := _first(curve, target)) is None else curve.steps[at] for curve in curves]
         rows.append(
-            Row(
+            StrategyRow(
                 task,
                 workers,
                 recipe,
@@ -107,18 +107,18 @@ def rows_of(
     return rows
 
 
-def winners(rows: Sequence[Row], task: str, workers: int, network: NetworkOf) -> list[Row]:
+def winners(rows: Sequence[StrategyRow], task: str, workers: int, network: NetworkOf) -> list[StrategyRow]:
     """Return the rows that reached the target, the fastest first."""
     reached = [row for row in rows if row.task == task and row.workers == workers and row.to_target[network]]
     return sorted(reached, key=lambda row: (row.to_target[network], row.recipe))
 
 
-def report(rows: Sequence[Row], networks: Sequence[NetworkOf]) -> None:
+def report(rows: Sequence[StrategyRow], networks: Sequence[NetworkOf]) -> None:
     """Print the table, of the first network, and the map of all."""
     if not rows:
         echo("no results so far")
         return
-    table = Rows(
+    table = ProgressRows(
         "task", ">workers", "strategy", ">?runs", ">accuracy", ">sent kB", ">?busiest", ">?syncs", ">steps", ">time s",
         key=3,
     )  # fmt: skip
@@ -149,10 +149,10 @@ def network_text(network: NetworkOf) -> str:
     return f"{rate_text(network.rate_bps)}, RTT {_rtt_text(network)}"
 
 
-def _print_map(rows: Sequence[Row], networks: Sequence[NetworkOf]) -> None:
+def _print_map(rows: Sequence[StrategyRow], networks: Sequence[NetworkOf]) -> None:
     rtts = sorted({network.rtt_us for network in networks})
     echo("shortest time to the target, in s, by rate and RTT:")
-    table = Rows("task", ">workers", "rate", *(_rtt_text(NetworkOf(1, rtt)) for rtt in rtts), key=3)
+    table = ProgressRows("task", ">workers", "rate", *(_rtt_text(NetworkOf(1, rtt)) for rtt in rtts), key=3)
     for task in _tasks(rows):
         for workers in sorted({row.workers for row in rows if row.task == task}):
             for rate in sorted({network.rate_bps for network in networks}):
@@ -165,7 +165,7 @@ def _print_map(rows: Sequence[Row], networks: Sequence[NetworkOf]) -> None:
     table.print()
 
 
-def _tasks(rows: Sequence[Row]) -> list[str]:
+def _tasks(rows: Sequence[StrategyRow]) -> list[str]:
     return list(dict.fromkeys(row.task for row in rows))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import netsum
 from host_agent.compression import make_compressor
 from host_agent.strategies.parameter_server import ServedStrategy
-from netsum.bench.strategies_points import RECIPES, TASKS, Curve, Point, Task
+from netsum.bench.strategies_points import RECIPES, TASKS, Curve, StrategyPoint, TrainingTask
 from netsum.digits.dataset import Images, load_digits
 from netsum.virtual.group import run_workers
 
@@ -55,7 +55,7 @@ def accuracy(model: nn.Module, test: tuple[Tensor, Tensor]) -> float:
         return float((model(test[0]).argmax(1) == test[1]).float().mean())
 
 
-def train(point: Point) -> Curve:
+def train(point: StrategyPoint) -> Curve:
     """Run a training."""
     task, recipe = TASKS[point.task], RECIPES[point.recipe]
     data = shards(point.workers, point.seed, skewed=task.skewed)
@@ -121,7 +121,7 @@ def train(point: Point) -> Curve:
 
 
 def _batches(
-    s: Any, task: Task, own: tuple[Tensor, Tensor], point: Point, rank: int
+    s: Any, task: TrainingTask, own: tuple[Tensor, Tensor], point: StrategyPoint, rank: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Iterate over a worker's batches: drawn at random, under FedAvg in epochs of rounds.
 

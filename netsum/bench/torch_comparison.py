@@ -15,7 +15,7 @@ from netsum.bench.machine import use_examples
 from netsum.bench.testbeds import run_ranks
 from netsum.bench.torch_plan import COLLECTIVES, TorchPlan
 from netsum.bench.torch_rank import BACKENDS
-from netsum.terminal import Rows
+from netsum.terminal import ProgressRows
 from topologies.run_folder import RunningTestbed
 
 SILENCE_S = 900.0  # How long the ranks may print nothing: one training, on a slow link.
@@ -105,7 +105,7 @@ def _spread(values: Sequence[float]) -> str:
 def print_collectives(comparison: Comparison) -> None:
     """Print the times of the collectives, how they compare, and what rank 0 received."""
     mpi = any("mpi" in by_backend for by_backend in comparison.seconds.values())
-    rows = Rows(
+    rows = ProgressRows(
         *("collective", "float32 size", "type", ">netsum, ms", ">Gloo, ms", ">netsum / Gloo"),
         *(">netsum, MB in", ">Gloo, MB in"),
         *([">MPI, ms"] if mpi else []),
@@ -126,7 +126,7 @@ def print_collectives(comparison: Comparison) -> None:
 
 def print_examples(comparison: Comparison) -> None:
     """Print the times of the examples' steps, and how they compare: as a multiple of a step over Gloo."""
-    rows = Rows(
+    rows = ProgressRows(
         "example", "gradients", "over", ">ms a step", ">x Gloo", ">computing", ">communicating", ">size, MB", ">sent, MB",
         ">last loss", key=3,
     )  # fmt: skip

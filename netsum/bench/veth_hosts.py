@@ -38,7 +38,7 @@ def lanes_of(job: BenchJob, worker: int) -> NDArray[np.int32]:
     return random.integers(-(2**20), 2**20, (_TEMPLATES, job.lanes), dtype=np.int32)
 
 
-class Host:
+class VethHost:
     """One worker at one interface; the programs go with this process."""
 
     def __init__(self, job: BenchJob, worker: int, interface: str) -> None:
@@ -117,7 +117,7 @@ def main() -> None:
     chosen = options.parse_args()
     job = BenchJob(**json.loads(chosen.job))
     chunks = chosen.packets // job.workers
-    host = Host(job, chosen.worker, chosen.interface)
+    host = VethHost(job, chosen.worker, chosen.interface)
     print("ready", flush=True)
     sys.stdin.readline()
     results = host.run(chunks)

@@ -297,7 +297,7 @@ def _progress(rounds: int, quiet: bool) -> "Iterator[Callable[[int, dict[str, An
 def _print_outcome(outcome: "MeasuredPlan", as_json: bool) -> None:
     from host_agent.words import plural
     from netsum.allreduce.plan import size_text
-    from netsum.terminal import Rows, count_text, digits_text, echo, print_json
+    from netsum.terminal import ProgressRows, count_text, digits_text, echo, print_json
 
     if as_json:
         print_json(outcome.to_json())
@@ -307,7 +307,7 @@ def _print_outcome(outcome: "MeasuredPlan", as_json: bool) -> None:
     echo(
         f"{outcome.lanes} lanes a packet, {plural(outcome.slots, 'slot')}; {outcome.rows[0].repeats} timed of each"
     )
-    rows = Rows(
+    rows = ProgressRows(
         *(">size", ">?elements", "type", "op", ">ms", ">least", ">most", ">algbw\nMB/s", ">busbw\nMB/s"),
         *(">?elements/s", ">?union", ">retrans-\nmissions", "right", "?same\nbits"),
         key=3,

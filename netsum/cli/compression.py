@@ -34,13 +34,15 @@ def list_compressors(
     distributed values, agreements included.
     """
     from host_agent.compression.survey import survey
-    from netsum.terminal import Rows, print_json
+    from netsum.terminal import ProgressRows, print_json
 
     rows = survey(elements, workers)
     if as_json:
         print_json([vars(row) for row in rows])
         return
-    table = Rows("compressor", "class", "route", "biased", "bound", f">ratio, n = {workers}", "~?source")
+    table = ProgressRows(
+        "compressor", "class", "route", "biased", "bound", f">ratio, n = {workers}", "~?source"
+    )
     for row in rows:
         table.add(
             row.name,
@@ -58,13 +60,13 @@ def list_compressors(
 def list_memories(as_json: AsJson = False) -> None:
     """List memories: how each feeds the error of compression back."""
     from host_agent.compression import MEMORIES
-    from netsum.terminal import Rows, print_json
+    from netsum.terminal import ProgressRows, print_json
 
     facts = [(each.name, (each.__doc__ or "").partition("\n")[0], each.source) for each in MEMORIES.values()]
     if as_json:
         print_json([{"name": name, "what": what, "source": source} for name, what, source in facts])
         return
-    table = Rows("memory", "~what it does", "~?source")
+    table = ProgressRows("memory", "~what it does", "~?source")
     for fact in facts:
         table.add(*fact)
     table.print()

@@ -149,7 +149,7 @@ def list_jobs(
 ) -> None:
     """List the jobs of a controller."""
     from netsum.cli.watching import job_state, state_word
-    from netsum.terminal import Rows, echo, print_json
+    from netsum.terminal import ProgressRows, echo, print_json
 
     views = client.jobs(ended)
     if as_json:
@@ -160,7 +160,7 @@ def list_jobs(
     if not views:
         echo("no jobs: workers make one when they join, or an operator by `netsum job create`")
         return
-    rows = Rows(
+    rows = ProgressRows(
         "~job",
         "state",
         ">workers",
@@ -312,7 +312,7 @@ def events(
     The controller keeps the last 10,000 changes of all jobs, also when it is started again; jobs that have ended are among them.
     """
     from netsum.cli.watching import event_cells
-    from netsum.terminal import Rows, print_json
+    from netsum.terminal import ProgressRows, print_json
 
     found = client.job_events(name)
     if as_json:
@@ -320,7 +320,7 @@ def events(
 
         print_json([as_dict(each) for each in found])
         return
-    rows = Rows("time", "of", "event", "state", "~reason", key=3)
+    rows = ProgressRows("time", "of", "event", "state", "~reason", key=3)
     for each in found:
         rows.add(*event_cells(each))
     rows.print()
@@ -331,7 +331,7 @@ def _print_job(view: "JobView", as_json: bool) -> None:
     from host_agent.words import plural
     from netsum.cli.job_tree import tree_lines
     from netsum.cli.watching import job_state, last_sentence, sparse_sentence, state_word, stuck_sentences
-    from netsum.terminal import Rows, echo, print_facts, print_json
+    from netsum.terminal import ProgressRows, echo, print_facts, print_json
 
     if as_json:
         print_json(as_dict(view))
@@ -352,7 +352,7 @@ def _print_job(view: "JobView", as_json: bool) -> None:
             ("created", made_at.isoformat(sep=" ", timespec="seconds")),
         ]
     )
-    workers = Rows(
+    workers = ProgressRows(
         *(">rank", "state", "host", "?address", ">switch\nport"),
         *(">admitted", ">chunks", ">retrans-\nmissions", ">last\nreport"),
         key=3,

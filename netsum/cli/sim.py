@@ -51,17 +51,17 @@ FolderOption = Annotated[
 )
 def sim_list() -> None:
     """List the experiments that come with netsum, and the models that jobs can train."""
-    from netsum.terminal import Rows
+    from netsum.terminal import ProgressRows
     from sim.experiments.experiment import load_experiment, shipped_experiments
     from sim.experiments.models import load_model, shipped_models
 
-    made = Rows("experiment", ">points", "~question")
+    made = ProgressRows("experiment", ">points", "~question")
     for name in shipped_experiments():
         read = load_experiment(name)
         made.add(name, str(len(read.points)), read.question)
     made.print()
     print()
-    made = Rows("model", ">parameters", ">forward and backward")
+    made = ProgressRows("model", ">parameters", ">forward and backward")
     for name in shipped_models():
         model = load_model(name)
         made.add(name, f"{model.parameters:,}", f"{(model.forward_ns + model.backward_ns) / 1e6:.1f} ms")
@@ -156,7 +156,7 @@ def sim_sharing(
 
     from netsum.command_errors import UsageError
     from netsum.programs import compiled_program
-    from netsum.terminal import Rows, echo_progress, print_json
+    from netsum.terminal import ProgressRows, echo_progress, print_json
     from sim.experiments.sharing import ARMS, LANES, Setting, run
 
     if slots & (slots - 1) or slots < jobs:
@@ -183,7 +183,7 @@ def sim_sharing(
     if as_json:
         print_json(found)
         return
-    rows = Rows(
+    rows = ProgressRows(
         "slots",
         ">throughput\nMB/s a job",
         ">against\nstatic",
@@ -230,14 +230,14 @@ def sim_compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare the results of two runs, combination by combination."""
-    from netsum.terminal import Rows, print_json
+    from netsum.terminal import ProgressRows, print_json
     from sim.experiments.comparing import compare
 
     compared = compare(one, other)
     if as_json:
         print_json([each.as_dict() for each in compared])
         return
-    made = Rows("", "job", ">A, us", ">B, us", ">B / A", "")
+    made = ProgressRows("", "job", ">A, us", ">B, us", ">B / A", "")
     for each in compared:
         made.add(each.name, each.job, each.text(each.one), each.text(each.other), each.ratio_text, each.note)
     made.print()
@@ -336,7 +336,7 @@ def _progress() -> Callable[[Swept, Finished | None], None]:
 
 
 def _report(store: Store) -> None:
-    from netsum.terminal import Rows
+    from netsum.terminal import ProgressRows
     from sim.experiments.report import write_report
     from sim.experiments.store import read_rows
     from sim.experiments.summary import checked, summarize, trains
@@ -354,7 +354,7 @@ def _report(store: Store) -> None:
     digits = 2 if trains(summaries) else 1
     heads = (">iteration, ms", ">waiting") if trains(summaries) else (">time, us", ">of the bound")
     rated = any("goodput_bps" in each.medians for each in summaries)  # Iterations of traces have none.
-    made = Rows(
+    made = ProgressRows(
         *varies,
         *["job"] * named,
         *["contender"] * contending,

@@ -25,7 +25,7 @@ def list_strategies(as_json: AsJson = False) -> None:
     """
     from host_agent.strategies import STRATEGIES
     from host_agent.strategies.registry import own_options_of
-    from netsum.terminal import Rows, print_json
+    from netsum.terminal import ProgressRows, print_json
 
     facts = [
         (name, kind.summary, ", ".join(map(str, own_options_of(kind))), kind.source)
@@ -34,7 +34,7 @@ def list_strategies(as_json: AsJson = False) -> None:
     if as_json:
         print_json([dict(zip(("name", "summary", "options", "source"), each, strict=True)) for each in facts])
         return
-    table = Rows("strategy", "~what it does", "~options", "~?source")
+    table = ProgressRows("strategy", "~what it does", "~options", "~?source")
     for each in facts:
         table.add(*each)
     table.print()

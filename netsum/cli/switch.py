@@ -138,13 +138,15 @@ def list_switches(
 ) -> None:
     """List the switches of a controller: whether they are ready, and what room they have."""
     from controller.service.client import as_dict
-    from netsum.terminal import Rows, print_json
+    from netsum.terminal import ProgressRows, print_json
 
     views = client.switches()
     if as_json:
         print_json([as_dict(view) for view in views])
         return
-    rows = Rows("switch", "state", "address", ">lanes", ">free slots", ">jobs", "~reason", "?P4Runtime")
+    rows = ProgressRows(
+        "switch", "state", "address", ">lanes", ">free slots", ">jobs", "~reason", "?P4Runtime"
+    )
     for view in views:
         free = f"{view.free_slots:,} of {view.slots:,}"
         rows.add(
@@ -227,7 +229,7 @@ def ports(
     """
     from controller.service.client import OperatorClient
     from netsum.cli.ports import ports_of, switch_of_testbed
-    from netsum.terminal import Rows, echo, print_json
+    from netsum.terminal import ProgressRows, echo, print_json
     from netsum_common.channel import TlsFiles
 
     choice = choose_controller(controller, testbed, alone=True)
@@ -242,7 +244,7 @@ def ports(
     if as_json:
         print_json(found)
         return
-    rows = Rows(">port", "interface", "to", "state", "", ">packets", ">bytes", ">dropped", key=4)
+    rows = ProgressRows(">port", "interface", "to", "state", "", ">packets", ">bytes", ">dropped", key=4)
     for port in found:
         state = {True: "up", False: "down", None: ""}[port["up"]]
         names = (str(port["number"]), port["name"], port["peer"], f"{state} {port.get('mode') or ''}".strip())
@@ -272,7 +274,7 @@ def counters(
     as_json: AsJson = False,
 ) -> None:
     """Show the P4 program's counters: packets by outcome, for each job; unadmitted packets name no running job."""
-    from netsum.terminal import Rows, print_json, visible
+    from netsum.terminal import ProgressRows, print_json, visible
 
     switch = client.switch(name)
     jobs = {
@@ -288,7 +290,7 @@ def counters(
         raise CommandError(
             f"the switch {switch.name} cannot be asked: {switch.reason or switch_state(switch)}"
         )
-    rows = Rows("packets", *(f">{visible(job)}" for job in jobs), ">unadmitted")
+    rows = ProgressRows("packets", *(f">{visible(job)}" for job in jobs), ">unadmitted")
     for counter, count in unadmitted.items():
         rows.add(
             counter.replace("_", " "),

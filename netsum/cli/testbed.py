@@ -239,7 +239,7 @@ def shell(testbed: TestbedOption = None) -> None:
 )
 def list_topologies(as_json: AsJson = False) -> None:
     """List the topologies that come with netsum."""
-    from netsum.terminal import Rows, echo, print_json
+    from netsum.terminal import ProgressRows, echo, print_json
     from topologies.topology_file import FILES, load_topology, shipped_topologies
 
     topologies = [load_topology(name) for name in shipped_topologies()]
@@ -250,7 +250,7 @@ def list_topologies(as_json: AsJson = False) -> None:
         ]
         print_json(found)
         return
-    rows = Rows("topology", "~description")
+    rows = ProgressRows("topology", "~description")
     for one in topologies:
         rows.add(one.name, one.description)
     rows.print()

@@ -14,7 +14,7 @@ from host_agent.words import plural
 from netsum.cli.testbed_links import CHANGES, change_from_words
 from netsum.cli.testbed_state import condition, node_environment, show
 from netsum.command_errors import CommandError
-from netsum.terminal import Rows, echo
+from netsum.terminal import ProgressRows, echo
 from topologies.children import TestbedError
 from topologies.namespaces import inside_of
 from topologies.run_folder import RunningTestbed, find_testbed
@@ -103,7 +103,7 @@ class TestbedShell(cmd.Cmd):
     def do_nodes(self, line: str) -> None:
         """List hosts and switches with their addresses."""
         del line
-        rows = Rows("node", "address")
+        rows = ProgressRows("node", "address")
         for name, node in self._nodes().items():
             rows.add(name, node["ip"])
         rows.print()
@@ -195,7 +195,7 @@ class TestbedShell(cmd.Cmd):
         """List the commands, or explain one."""
         if arg and arg not in USAGE:
             raise CommandError(f"there is no command {arg!r}: expected {', '.join(USAGE)}")
-        rows = Rows("command", "~what it does")
+        rows = ProgressRows("command", "~what it does")
         for name in [arg] if arg else USAGE:
             rows.add(USAGE[name], (getattr(self, f"do_{name}").__doc__ or "").strip())
         if not arg:

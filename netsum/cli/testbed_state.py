@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netsum.command_errors import CommandError
-from netsum.terminal import Rows, echo, print_json
+from netsum.terminal import ProgressRows, echo, print_json
 
 if TYPE_CHECKING:
     from topologies.run_folder import RunningTestbed
@@ -101,7 +101,7 @@ def show(testbed: "RunningTestbed", condition: str) -> None:
     own = state["own_programs"]
     runs = "programs of your own" if own else f"{state['lanes']} lanes"
     echo(f"{state['name']} ({state['topology']}, {state['switch_kind']}, {runs}): {condition}")
-    rows = Rows("link", "state", "?addresses", ">rate", ">loss", ">queue", ">latency")
+    rows = ProgressRows("link", "state", "?addresses", ">rate", ">loss", ">queue", ">latency")
     nodes = {**state["hosts"], **state["switches"]}
     for one, up in zip(state["links"], link_states(testbed), strict=True):
         rows.add(

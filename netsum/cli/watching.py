@@ -9,7 +9,7 @@ from controller.service.client import OperatorClient, as_dict
 from host_agent.job_api.jobs_pb2 import EventView, JobState, JobView, WorkerState, WorkerView
 from host_agent.words import plural
 from netsum.cli.job_tree import tree_lines
-from netsum.terminal import Rows, console, count_text, print_json_line, visible
+from netsum.terminal import ProgressRows, console, count_text, print_json_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -165,7 +165,7 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def _workers(view: JobView) -> "RenderableType":
-    shown = Rows(
+    shown = ProgressRows(
         *(">rank", "state", "host", ">?admitted", ">chunks", ">chunks/s", ">retrans-\nmissions", ">per s"),
         *(">?stale", ">in\nflight", ">round\ntrip"),
         key=3,

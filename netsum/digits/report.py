@@ -11,7 +11,7 @@ from netsum.digits.dataset import Images
 from netsum.digits.model import Floats, Perceptron
 from netsum.digits.task import DigitsTask
 from netsum.digits.training import TrainingOutcome
-from netsum.terminal import Rows
+from netsum.terminal import ProgressRows
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def table(
     baseline = next(iter(outcomes.values()))
     bits = ["", *(_yes(outcome.digests == baseline.digests) for outcome in list(outcomes.values())[1:])]
     size = Perceptron(task.widths).size
-    rows = Rows("", ">one process", *(f">{_heading(each)}" for each in outcomes))
+    rows = ProgressRows("", ">one process", *(f">{_heading(each)}" for each in outcomes))
     for row, alone in _reference_column(task, test_images, reference).items():
         rows.add(row, alone, *(column[row] for column in columns))
     if len(outcomes) > 1:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from netsum.explore.files import write_schedule_files
 from netsum.programs import compiled_program
-from netsum.terminal import Rows, echo
+from netsum.terminal import ProgressRows, echo
 from sim.explore.random_runs import OUTCOMES, SYSTEMS, RandomRuns, Tally
 from sim.explore.random_walk import FAULT_KINDS
 from sim.explore.worker_code import WorkerCode
@@ -106,7 +106,7 @@ def _once() -> Callable[[], bool]:
 
 
 def _print(tallies: dict[str, Tally]) -> None:
-    shown = Rows(
+    shown = ProgressRows(
         "system", ">workers", ">switches", ">slots", ">runs", ">rounds", ">steps", ">ended by fair network"
     )
     total = Tally()
@@ -123,12 +123,12 @@ def _print(tallies: dict[str, Tally]) -> None:
     shown.add("all", "", "", "", *(f"{count:,}" for count in counts))
     shown.print()
     echo("")
-    pairs = Rows("outcome in the switch", *(f">{kind}" for kind in FAULT_KINDS))
+    pairs = ProgressRows("outcome in the switch", *(f">{kind}" for kind in FAULT_KINDS))
     for outcome, row in zip(OUTCOMES, total.pairs.tolist(), strict=True):
         pairs.add(outcome, *(f"{count:,}" for count in row))
     pairs.print()
     echo("")
-    core = Rows("counted by the worker cores", ">times")
+    core = ProgressRows("counted by the worker cores", ">times")
     for name, count in total.core.items():
         core.add(name, f"{count:,}")
     core.print()

@@ -7,14 +7,14 @@ from netsum.terminal import echo
 from sim.explore.drawing import svg, text
 from sim.explore.schedules import pcap, write_schedule
 from sim.explore.shrink import shrink
-from sim.explore.story import Event, Step, recorded_steps
+from sim.explore.story import StoryEvent, StoryStep, recorded_steps
 from sim.explore.system import System
 from sim.explore.violations import VIOLATIONS
 
 
 def write_schedule_files(
-    system: System, made: list[Step], violation: int, stem: Path, fault: str
-) -> list[Event]:
+    system: System, made: list[StoryStep], violation: int, stem: Path, fault: str
+) -> list[StoryEvent]:
     """Shrink a schedule that violates something, print it, and write it to files; returns its events."""
     events = shrink(system, made, violation)
     stem.parent.mkdir(parents=True, exist_ok=True)

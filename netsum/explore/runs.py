@@ -7,14 +7,14 @@ from pathlib import Path
 from netsum.command_errors import UsageError
 from netsum.explore.files import write_schedule_files
 from netsum.programs import compiled_program, warn_if_stale
-from netsum.terminal import Rows, echo_progress
+from netsum.terminal import ProgressRows, echo_progress
 from sim.explore import checkpoint as checkpoints
 from sim.explore.configurations import CONFIGURATIONS
 from sim.explore.drawing import text
 from sim.explore.engine.world import LEFT_OUT_WRONGLY, MACHINE_ERROR
 from sim.explore.scenario import Scenario
 from sim.explore.schedules import read_schedule
-from sim.explore.search import Order, Progress, Result, Search
+from sim.explore.search import Order, Search, SearchProgress, SearchResult
 from sim.explore.shrink import violates
 from sim.explore.story import events_of, steps_of
 from sim.explore.system import System
@@ -27,7 +27,7 @@ _SYMMETRY_WORKERS = 4  # From this many on one state stands for all permutations
 
 def print_configurations() -> None:
     """Print what can be explored."""
-    shown = Rows("name", ">workers", ">jobs", ">switches", ">slots", "rounds", "what else may happen")
+    shown = ProgressRows("name", ">workers", ">jobs", ">switches", ">slots", "rounds", "what else may happen")
     for each in CONFIGURATIONS.values():
         rounds = ",".join(r.kind + ("" if r.agreed else "?") for r in each.rounds)
         counts = (each.workers, each.jobs, each.shape.switches, each.slots)
@@ -102,7 +102,7 @@ def _run(search: Search, program: Path, checkpoint: Path | None, every_s: float,
     name = search.system.scenario.name
     last = {"shown": time.monotonic(), "saved": time.monotonic()}
 
-    def report(progress: Progress) -> bool:
+    def report(progress: SearchProgress) -> bool:
         now = time.monotonic()
         if now - last["shown"] >= _PROGRESS_S:
             last["shown"] = now
@@ -131,7 +131,7 @@ def _run(search: Search, program: Path, checkpoint: Path | None, every_s: float,
     return result.outcome == "exhausted"
 
 
-def _counts(progress: Progress) -> str:
+def _counts(progress: SearchProgress) -> str:
     rate = progress.steps / progress.seconds / 1e6 if progress.seconds else 0.0
     return (
         f"{progress.states:,} states, {progress.ends:,} without packets, {progress.steps:,} steps, "
@@ -139,7 +139,7 @@ def _counts(progress: Progress) -> str:
     )
 
 
-def _verdict(result: Result) -> str:
+def _verdict(result: SearchResult) -> str:
     match result.outcome:
         case "exhausted":
             return "explored in full, 0 violations"

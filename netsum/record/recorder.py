@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, record_function
 
-from netsum.record.steps import BLOCK, MARK, Event, RecordingError, communications, median_step, nodes_of
+from netsum.record.steps import BLOCK, MARK, RecordingError, TraceEvent, communications, median_step, nodes_of
 from sim.traces.chakra import write_nodes
 
 WARM: Final = 5  # Steps before the first that is timed: buckets, caches and machine code are made in them.
@@ -96,7 +96,7 @@ class Recorder:
 
     def _write(self, observed: Any) -> None:
         events = [
-            Event(
+            TraceEvent(
                 each.name,
                 round(each.time_range.start * 1000),
                 round(each.time_range.end * 1000),

@@ -61,7 +61,7 @@ class RecordingError(NetsumError):
 
 
 @dataclass(frozen=True)
-class Event:
+class TraceEvent:
     """An operator, or a range that a program or a communication marked; times in ns."""
 
     name: str
@@ -96,7 +96,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Step:
+class TraceStep:
     """A step: when it begins and ends, when its communications begin, and where the rank waits for them."""
 
     start_ns: int
@@ -172,7 +172,7 @@ def _bytes(value: Any) -> int:
     return int(value[3]) * int(value[4])
 
 
-def median_step(events: Iterable[Event], called: Sequence[Communication]) -> Step:
+def median_step(events: Iterable[TraceEvent], called: Sequence[Communication]) -> TraceStep:
     """Return the profiled step whose waits take the median; the first is not counted.
 
     Its computing is scaled to the steps without the profiler (`nodes_of`), so its waits alone must be common.
@@ -193,7 +193,7 @@ def median_step(events: Iterable[Event], called: Sequence[Communication]) -> Ste
     return steps[len(steps) // 2]
 
 
-def _step(start_ns: int, end_ns: int, events: Sequence[Event], expected: int) -> Step:
+def _step(start_ns: int, end_ns: int, events: Sequence[TraceEvent], expected: int) -> TraceStep:
     launches = [each for each in events if each.launches]
     # A backend in C++ marks a communication by itself, from the call to the end.
     ranges = [each for each in events if each.name.startswith("gloo:")]
@@ -218,7 +218,7 @@ def _step(start_ns: int, end_ns: int, events: Sequence[Event], expected: int) ->
         begins = [each.start_ns for each in events if each.name.startswith(_OPTIMIZER)]
         at_ns = next((each for each in begins if each > starts[-1]), end_ns)
         waits.append(Wait(at_ns, at_ns, unseen))
-    return Step(start_ns, end_ns, tuple(starts), tuple(sorted(waits, key=lambda wait: wait.start_ns)))
+    return TraceStep(start_ns, end_ns, tuple(starts), tuple(sorted(waits, key=lambda wait: wait.start_ns)))
 
 
 def _union(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -242,7 +242,9 @@ def _waits(start_ns: int, end_ns: int, launches: Sequence[int], ended: Sequence[
             yield Wait(first, max(ended[number] for number in those), tuple(those))
 
 
-def nodes_of(step: Step, called: Sequence[Communication], length_ns: int, density: float = 1.0) -> list[Any]:
+def nodes_of(
+    step: TraceStep, called: Sequence[Communication], length_ns: int, density: float = 1.0
+) -> list[Any]:
     """Return the nodes of a step.
 
     `length_ns`: duration of the step without the profiler, to which computing is scaled; waits keep their lengths.

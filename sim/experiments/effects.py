@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from sim.errors import SettingError
-from sim.experiments.settings import Settings, Transport
+from sim.experiments.settings import Settings, TransportTable
 from sim.peers.table import SERVED
 from topologies.generated import KINDS
 
@@ -153,7 +153,7 @@ RULES: Final[dict[str, Rule]] = {
         lambda settings, flow: flow.start < min(flow.stop, settings.run.limit + 1),
         "a start before its stop, and up to [run] limit",
     ),
-    **dict.fromkeys((f"transport.{each.name}" for each in fields(Transport)), _FLOWS),
+    **dict.fromkeys((f"transport.{each.name}" for each in fields(TransportTable)), _FLOWS),
     **dict.fromkeys(("run.check", "run.fast_forward"), _NETSUM),
 }
 """A setting that is not here has an effect everywhere; the name of a table alone stands for any of its tables."""

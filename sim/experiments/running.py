@@ -17,7 +17,7 @@ from sim.experiments.netsum_job import NetsumJob
 from sim.experiments.peer_job import PeerJob
 from sim.experiments.rounds import RoundsJob
 from sim.experiments.scenario import Programs, Scenario, apply_event, build
-from sim.experiments.settings import Event, JobTable
+from sim.experiments.settings import EventTable, JobTable
 from sim.experiments.trace_job import TraceJob
 from sim.experiments.work import Work, work_of
 from sim.network.forwarding import FastForward
@@ -193,7 +193,9 @@ def _schedule_worker_event(
     scenario.network.at(event.at, change)
 
 
-def _schedule_restart(scenario: Scenario, jobs: list[NetsumJob | PeerJob], event: Event, at: int) -> None:
+def _schedule_restart(
+    scenario: Scenario, jobs: list[NetsumJob | PeerJob], event: EventTable, at: int
+) -> None:
     """Let a switch lose its registers and entries; the controller then starts its jobs in a new epoch."""
     name = scenario.switch_of(event, at).name
     ours = [job for job in jobs if isinstance(job, NetsumJob)]

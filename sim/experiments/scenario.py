@@ -17,7 +17,7 @@ from host_agent.words import plural
 from sim.errors import SettingError
 from sim.experiments.controlling import Controlling
 from sim.experiments.experiment import Point, check_packets
-from sim.experiments.settings import Event, JobTable, Settings, TopologyTable
+from sim.experiments.settings import EventTable, JobTable, Settings, TopologyTable
 from sim.network.engine.scripts import DELAY, DROP
 from sim.network.graph import Node
 from sim.network.network import Network
@@ -73,7 +73,7 @@ class Scenario:
         """Return the switch that adds for a job that is on no tree."""
         return self.network.by_name[job.switch or self.topology.aggregator]
 
-    def switch_of(self, event: Event, at: int) -> Node:
+    def switch_of(self, event: EventTable, at: int) -> Node:
         """Return the switch that an event names, or the one that adds."""
         name = event.switch or self.topology.aggregator
         if name not in self.topology.switches:
@@ -293,7 +293,7 @@ def _add_traffic(point: Point, scenario: Scenario) -> None:
         )
 
 
-def apply_event(event: Event, scenario: Scenario, at: int) -> None:
+def apply_event(event: EventTable, scenario: Scenario, at: int) -> None:
     """Schedule an event on links, or a switch that goes down or up; the others are `sim.experiments.running`'s."""
     network = scenario.network
     if event.action in ("link-down", "link-up"):

@@ -151,7 +151,7 @@ class TopologyTable:
 
 
 @dataclass(frozen=True)
-class Switch:
+class SwitchTable:
     """``[switch]``: how long all switches take."""
 
     latency: float = _key(_small_time_ns, 0.0, "from the last bit in to the queue of the port out")
@@ -167,7 +167,7 @@ class ControllerTable:
 
 
 @dataclass(frozen=True)
-class Host:
+class HostTable:
     """``[host]``: what hosts' processors spend."""
 
     cost: str = _key(
@@ -241,7 +241,7 @@ class FaultTable:
 
 
 @dataclass(frozen=True)
-class Script:
+class ScriptTable:
     """``[[script]]``: the n-th packet of a kind."""
 
     links: str = _key(text_field, "*")
@@ -254,7 +254,7 @@ class Script:
 
 
 @dataclass(frozen=True)
-class Event:
+class EventTable:
     """``[[event]]``: what happens at a time."""
 
     at: int = _key(_long_time_ns)
@@ -266,7 +266,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Background:
+class BackgroundTable:
     """``[[background]]``: traffic from a host to another."""
 
     source: str = _key(text_field)
@@ -280,7 +280,7 @@ class Background:
 
 
 @dataclass(frozen=True)
-class Transport:
+class TransportTable:
     """``[transport]``: of the peers' flows."""
 
     segment: int = _key(_whole(64, 65000), 1448, "bytes of data in a packet")
@@ -295,7 +295,7 @@ class Transport:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunTable:
     """``[run]``: how it is run."""
 
     seeds: int = _key(_whole(1, 10_000), 1, "how many; they are 1 and up")
@@ -344,13 +344,13 @@ class Settings:
     """All settings of a point."""
 
     topology: TopologyTable
-    switch: Switch
-    host: Host
-    transport: Transport
+    switch: SwitchTable
+    host: HostTable
+    transport: TransportTable
     controller: ControllerTable
-    run: Run
+    run: RunTable
     job: tuple[JobTable, ...]
     fault: tuple[FaultTable, ...] = ()
-    script: tuple[Script, ...] = ()
-    event: tuple[Event, ...] = ()
-    background: tuple[Background, ...] = ()
+    script: tuple[ScriptTable, ...] = ()
+    event: tuple[EventTable, ...] = ()
+    background: tuple[BackgroundTable, ...] = ()

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.jobs import Job
-from controller.moves import Move, Step, next_count
+from controller.moves import Move, MoveStep, next_count
 from controller.sharing import Claim, jain, share_out
 from host_agent.boundary import Position
 from host_agent.collectives import AllReduceRequest, Collective
@@ -66,7 +66,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Result:
+class SharingResult:
     """Result of one arm."""
 
     completion_ns: list[int]  # Each job's time from its arrival to its end.
@@ -212,9 +212,9 @@ class _Trace:
             return
         rank = worker.admission.worker_id
         match move.take(range(self.setting.workers), rank, begun, ended):
-            case Step.HOLD:
+            case MoveStep.HOLD:
                 self._later(self._hold, job, move)
-            case Step.CARRY_OUT:
+            case MoveStep.CARRY_OUT:
                 assert job.placed is not None
                 assert move.until is not None
                 job.first, job.move, job.entered = move.until, None, False
@@ -293,10 +293,10 @@ class _Trace:
     def _later(self, action: Callable[..., None], *arguments: Any, times: int = 1) -> None:
         self.network.at(self.network.now_ns + times * self.setting.control_ns, action, *arguments)
 
-    def result(self) -> Result:
+    def result(self) -> SharingResult:
         """Run, and return the result."""
         self.network.run()
-        return Result(
+        return SharingResult(
             self.completion_ns,
             [job.arrival.collectives * self.setting.array_bytes for job in self.jobs],
             max(job.arrival.at_ns + took for job, took in zip(self.jobs, self.completion_ns, strict=True)),
@@ -325,7 +325,7 @@ def _plan(setting: Setting, job: int, rank: int, number: int) -> Plan:
     return plan
 
 
-def run(setting: Setting, arm: Arm, seed: int, program: Path) -> Result:
+def run(setting: Setting, arm: Arm, seed: int, program: Path) -> SharingResult:
     """Simulate a trace of jobs; every sum is checked.
 
     `arm`: how jobs get slots: shared by the controller's policy, in equal partitions of the switch, or shared on an

@@ -16,12 +16,12 @@ from sim.experiments.work import Bucket, Work
 from sim.network.graph import NetworkError
 from sim.network.worker import Worker
 from sim.peers.group import split
-from sim.traces.graph import Step
+from sim.traces.graph import GraphStep
 
 CARRIED: Final = ("all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter")
 
 
-def parts_of(step: Step) -> list[Bucket]:
+def parts_of(step: GraphStep) -> list[Bucket]:
     """Return the collectives of the shipped core that one of a trace consists of."""
     kind, size = step.node.kind, step.node.size
     if kind == "reduce-scatter":

@@ -20,7 +20,7 @@ from sim.experiments.work import Bucket, Work, slowness
 from sim.peers.collectives import COLLECTIVES
 from sim.peers.group import Tokens
 from sim.peers.table import PEERS
-from sim.traces.graph import Step, Trace
+from sim.traces.graph import GraphStep, Trace
 from sim.traces.reading import read_trace
 
 Ranks = tuple[int, ...]
@@ -92,7 +92,7 @@ class TraceJob(PeerJob):
             self._places[rank, name] = self._messages.add_place(line)
         return self._places[rank, name]
 
-    def _add_collective(self, step: Step, ready: Tokens) -> tuple[list[int], Tokens]:
+    def _add_collective(self, step: GraphStep, ready: Tokens) -> tuple[list[int], Tokens]:
         """Add a collective; returns for each rank when it has ended, and when the next one of these ranks may begin."""
         messages, node = self._messages, step.node
         if node.kind in CARRIED and step.ranks in self._groups:

@@ -5,8 +5,8 @@ from html import escape
 from host_agent.wire.header import FRAME_HEADERS_BYTES
 from sim.explore.engine import step_codes as codes
 from sim.explore.engine.world import DOWN, UP
-from sim.explore.shape import Shape
-from sim.explore.story import Event, Packet, sentence
+from sim.explore.shape import ScenarioShape
+from sim.explore.story import Packet, StoryEvent, sentence
 
 _COLUMN, _ROW, _TOP, _LEFT = 230, 34, 70, 110
 _LETTER, _LINE = 5.6, 12  # Width of a letter and height of a line of a label, in pixels.
@@ -15,14 +15,14 @@ _Box = tuple[float, float, int]
 _HALO = ' stroke="white" stroke-width="3" paint-order="stroke"'
 
 
-def text(events: list[Event], shape: Shape, title: str, ending: str) -> str:
+def text(events: list[StoryEvent], shape: ScenarioShape, title: str, ending: str) -> str:
     """Return a schedule as numbered lines."""
     lines = [title, ""]
     lines += [f"{number:3}. {sentence(event, shape)}" for number, event in enumerate(events, 1)]
     return "\n".join([*lines, "", ending, ""])
 
 
-def svg(events: list[Event], shape: Shape, title: str, ending: str) -> str:
+def svg(events: list[StoryEvent], shape: ScenarioShape, title: str, ending: str) -> str:
     """Return a schedule as an SVG document.
 
     A switch is in the middle of its children. A packet that never arrives ends in a cross.
@@ -101,7 +101,7 @@ def overlapping(one: _Box, other: _Box) -> bool:
     return abs(one[0] - other[0]) < _LETTER * (one[2] + other[2]) / 2 and abs(one[1] - other[1]) < _LINE
 
 
-def _arrows(events: list[Event], shape: Shape) -> list[tuple[int, int, int, Packet, int | None]]:
+def _arrows(events: list[StoryEvent], shape: ScenarioShape) -> list[tuple[int, int, int, Packet, int | None]]:
     """Return (row sent, from, to, packet, row it arrived) for each packet that was sent and each arrival."""
     arrows: list[tuple[int, int, int, Packet, int | None]] = []
     sent: dict[tuple[int, int, bytes], int] = {}

@@ -15,7 +15,7 @@ from host_agent.protocol.records import COUNTERS as CORE_COUNTERS
 from sim.explore.engine.fair import FAIR_ROUNDS
 from sim.explore.random_walk import FAULT_KINDS, WALK, WEIGHTS, random_runs
 from sim.explore.scenario import Scenario, passes_of
-from sim.explore.story import Step, Walk
+from sim.explore.story import StoryStep, Walk
 from sim.explore.system import System
 from sim.explore.worker_code import WorkerCode
 
@@ -146,7 +146,7 @@ class RandomRuns:
         self.tally.core = {name: int(cores[name].sum()) for name in CORE_COUNTERS if name != "chunks"}
         return result
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[StoryStep]:
         """Return the steps of the last run."""
         walk = Walk(self.system)
         made = []

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, get_args
 
 from host_agent.errors import NetsumError
 from sim.explore.engine.world import MAX_SWITCHES, TX_ROWS
-from sim.explore.shape import Shape
+from sim.explore.shape import ScenarioShape
 
 Kind = Literal[
     "sum",
@@ -135,9 +135,9 @@ class Scenario:
             )
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> ScenarioShape:
         """The switches and who is below whom."""
-        return Shape(self.leaves or (0,) * self.hosts, self.parents)
+        return ScenarioShape(self.leaves or (0,) * self.hosts, self.parents)
 
     @property
     def hosts(self) -> int:

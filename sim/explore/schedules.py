@@ -10,8 +10,8 @@ from host_agent.errors import NetsumError
 from sim.explore.engine import step_codes as codes
 from sim.explore.engine.world import TO_WORKER, UP
 from sim.explore.scenario import Scenario, from_document
-from sim.explore.shape import Shape
-from sim.explore.story import STEP_NAMES, Event, Packet, Step
+from sim.explore.shape import ScenarioShape
+from sim.explore.story import STEP_NAMES, Packet, StoryEvent, StoryStep
 
 _FORMAT = 2
 _NAMES = {**STEP_NAMES, codes.KEEP: "keep"}
@@ -23,7 +23,9 @@ class ScheduleError(NetsumError):
     """A file that is no schedule; the message says why."""
 
 
-def write_schedule(path: Path, scenario: Scenario, fault: str, violation: int, events: list[Event]) -> None:
+def write_schedule(
+    path: Path, scenario: Scenario, fault: str, violation: int, events: list[StoryEvent]
+) -> None:
     """Write a schedule as JSON."""
     made = []
     for event in events:
@@ -46,7 +48,7 @@ def write_schedule(path: Path, scenario: Scenario, fault: str, violation: int, e
     path.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def read_schedule(path: Path) -> tuple[Scenario, str, int, list[Step]]:
+def read_schedule(path: Path) -> tuple[Scenario, str, int, list[StoryStep]]:
     """Read a schedule: scenario, name of the fault that the code must have, violation, steps.
 
     Raises ScheduleError if it cannot be read, or is no schedule.
@@ -62,7 +64,7 @@ def read_schedule(path: Path) -> tuple[Scenario, str, int, list[Step]]:
             if "frame" in entry:
                 way = UP if entry["way"] == "up" else 1 - UP
                 packet = Packet(way, entry["host"], bytes.fromhex(entry["frame"]), entry["label"])
-            made.append(Step(kinds[entry["step"]], entry["host"], entry.get("how", 0), packet))
+            made.append(StoryStep(kinds[entry["step"]], entry["host"], entry.get("how", 0), packet))
         return from_document(document["scenario"]), document["fault"], document["violation"], made
     except OSError as fault:
         raise ScheduleError(f"{path} cannot be read: {fault.strerror}") from None
@@ -70,7 +72,7 @@ def read_schedule(path: Path) -> tuple[Scenario, str, int, list[Step]]:
         raise ScheduleError(f"{path} is no schedule of netsum explore ({fault})") from None
 
 
-def pcap(events: list[Event], shape: Shape) -> bytes:
+def pcap(events: list[StoryEvent], shape: ScenarioShape) -> bytes:
     """Return all packets as a capture at the switches: each when it arrives at one, those for workers when they leave one.
 
     A step takes a millisecond.

@@ -25,7 +25,7 @@ Order = Literal["breadth", "depth", "largest"]
 
 
 @dataclass(frozen=True)
-class Progress:
+class SearchProgress:
     """How far a search is."""
 
     # states, expanded, steps: states found, those of which all steps were made, steps made.
@@ -38,13 +38,13 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Result:
+class SearchResult:
     """How a search ended."""
 
     outcome: str  # "exhausted", "violated", "memory", or "paused".
     violation: int  # A code of `sim.explore.engine.world`, or 0.
     way: tuple[int, ...]  # Codes of the steps from the root to the finding.
-    progress: Progress
+    progress: SearchProgress
 
 
 class Search:
@@ -123,9 +123,9 @@ class Search:
         world.put(entry_count=int(np.count_nonzero(entries)))
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> SearchProgress:
         """How far it is."""
-        return Progress(
+        return SearchProgress(
             self._get("states"),
             self._get("expanded"),
             self.system.world.get("steps"),
@@ -141,9 +141,9 @@ class Search:
 
     def run(
         self,
-        report: Callable[[Progress], bool] | None = None,
+        report: Callable[[SearchProgress], bool] | None = None,
         until_s: float = float("inf"),
-    ) -> Result:
+    ) -> SearchResult:
         """Search until everything is explored, something is violated, or memory or time has run out.
 
         `report`: called now and then; the search pauses when it returns False.
@@ -157,13 +157,13 @@ class Search:
                 status = int(check_parts(world, search, np.int64(_PARTS_BUDGET)))
                 self.seconds = before + time.monotonic() - started
             if status == EXHAUSTED:
-                return Result("exhausted", 0, (), self.progress)
+                return SearchResult("exhausted", 0, (), self.progress)
             if status == FOUND:
-                return Result("violated", self._get("found"), self.way(), self.progress)
+                return SearchResult("violated", self._get("found"), self.way(), self.progress)
             if status == MORE_ROOM and not self._grow():
-                return Result("memory", 0, (), self.progress)
+                return SearchResult("memory", 0, (), self.progress)
             if self.seconds - before > until_s or (report is not None and not report(self.progress)):
-                return Result("paused", 0, (), self.progress)
+                return SearchResult("paused", 0, (), self.progress)
 
     def way(self) -> tuple[int, ...]:
         """Return the codes of the steps from the root to the finding."""

@@ -13,7 +13,7 @@ from topologies.topology import LinkEnd, LinkSpec, Topology
 
 
 @dataclass(frozen=True)
-class Shape:
+class ScenarioShape:
     """Who is below whom."""
 
     leaves: tuple[int, ...]  # The switch of each host.

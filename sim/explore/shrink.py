@@ -4,7 +4,7 @@ import numpy as np
 
 from sim.explore.engine.fair import FAIR_ROUNDS
 from sim.explore.engine.states import BREADTH_FIRST, SEARCH, check_end
-from sim.explore.story import Event, Step, events_of
+from sim.explore.story import StoryEvent, StoryStep, events_of
 from sim.explore.system import System
 
 
@@ -24,7 +24,7 @@ def _found_at_the_end(system: System) -> int:
     return int(record["found"][0])
 
 
-def violates(system: System, made: list[Step], violation: int) -> list[Event] | None:
+def violates(system: System, made: list[StoryStep], violation: int) -> list[StoryEvent] | None:
     """Make steps, then let a network without faults take over.
 
     Returns the events up to the violation, or None if another guarantee is violated, or none.
@@ -36,7 +36,7 @@ def violates(system: System, made: list[Step], violation: int) -> list[Event] | 
     return events if found == violation else None
 
 
-def shrink(system: System, made: list[Step], violation: int) -> list[Event]:
+def shrink(system: System, made: list[StoryStep], violation: int) -> list[StoryEvent]:
     """Return the events of a shortest way that leaving out steps leads to: none of its steps can be left out."""
     events = violates(system, made, violation)
     assert events is not None, "the way does not lead to the violation"

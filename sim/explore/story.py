@@ -22,7 +22,7 @@ from sim.explore.engine.steps import apply
 from sim.explore.engine.symmetry import image_of, stand_in
 from sim.explore.engine.worker_steps import timers_of
 from sim.explore.engine.world import CHANGED, DEAD, DOWN, LABEL_SHIFT, NOTHING, PACKET_SHIFT, TO_WORKER, UP
-from sim.explore.shape import Shape
+from sim.explore.shape import ScenarioShape
 from sim.explore.system import System
 from sim.frames import HEADERS_BYTES
 
@@ -93,7 +93,7 @@ def _numbers(workers: int) -> str:
 
 
 @dataclass(frozen=True)
-class Step:
+class StoryStep:
     """A step that does not depend on where in a list a packet stands."""
 
     kind: int
@@ -103,10 +103,10 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Event:
+class StoryEvent:
     """A step and its result: `sent` are the packets that left, `result` what `apply` returned."""
 
-    step: Step
+    step: StoryStep
     sent: tuple[Packet, ...]
     result: int
     text: str = field(compare=False, default="")
@@ -136,15 +136,15 @@ class Walk:
         way, host = int(arrays["ways"][number]), int(arrays["ports"][number])
         return Packet(way, host, frame, entry >> LABEL_SHIFT & 15)
 
-    def step_of(self, code: int) -> Step:
+    def step_of(self, code: int) -> StoryStep:
         """Return the step that a code means now."""
         kind, what, how = code >> codes.KIND_SHIFT, code >> codes.WHAT_SHIFT & codes.WHAT, code & codes.HOW
         if kind in (codes.DELIVER, codes.KEEP, codes.LOSE):
             packet = self.packet(self.entries()[what])
-            return Step(kind, packet.host, how, packet)
-        return Step(kind, what, how)
+            return StoryStep(kind, packet.host, how, packet)
+        return StoryStep(kind, what, how)
 
-    def make(self, step: Step) -> Event | None:
+    def make(self, step: StoryStep) -> StoryEvent | None:
         """Make a step; None if its packet is not in flight."""
         what, how = step.host, step.how
         if step.packet is not None:
@@ -164,9 +164,9 @@ class Walk:
         world.arrays["contexts"][:, world.get("out_count")] = 0
         code = np.int64(codes.step_code(step.kind, what, how))
         result = int(apply(self.system.record, code, self._blank))
-        return Event(step, tuple(self._sent(step)), result)
+        return StoryEvent(step, tuple(self._sent(step)), result)
 
-    def permuted(self, step: Step, which: int) -> Step:
+    def permuted(self, step: StoryStep, which: int) -> StoryStep:
         """Return a step under a permutation, given by its row."""
         if which == 0:  # As always where switches have steps and ports.
             return step
@@ -178,7 +178,7 @@ class Walk:
             packet = self.packet(image << PACKET_SHIFT | packet.label << LABEL_SHIFT)
         return replace(step, host=int(world.arrays["places"][which, step.host]), packet=packet)
 
-    def _sent(self, step: Step) -> list[Packet]:
+    def _sent(self, step: StoryStep) -> list[Packet]:
         arrays, world, shape = self.world.arrays, self.world, self.system.shape
         packets = []
         switch = shape.goes_to(step.packet.way, step.packet.host) if step.packet is not None else TO_WORKER
@@ -198,11 +198,11 @@ class Walk:
                     packets.append(Packet(UP, step.host, front + datagram, 0))
         return packets
 
-    def saturation(self) -> list[Step]:
+    def saturation(self) -> list[StoryStep]:
         """Return the steps that `SATURATE` stands for now, and make it."""
         world, state = self.world, self.world.arrays["state"]
         fixed, start, count = world.get("fixed_bytes"), state.copy(), world.get("entry_count")
-        self.make(Step(codes.SATURATE))
+        self.make(StoryStep(codes.SATURATE))
         end, end_count = state.copy(), world.get("entry_count")
         state[:] = start
         world.put(entry_count=count)
@@ -211,13 +211,15 @@ class Walk:
             record = self.system.record
             armed = int(timers_of(record, unpack(record, np.int64(host))))
             drives = [
-                Step(codes.DRIVE, host, chosen) for chosen in range(armed, -1, -1) if chosen & ~armed == 0
+                StoryStep(codes.DRIVE, host, chosen)
+                for chosen in range(armed, -1, -1)
+                if chosen & ~armed == 0
             ]
             made += [step for step in drives if self._adds(step, fixed)]
         packets = [self.packet(entry) for entry in self.entries()]
         shape = self.system.shape
         deliveries = [
-            Step(codes.DELIVER, packet.host, 0, packet)
+            StoryStep(codes.DELIVER, packet.host, 0, packet)
             for packet in packets
             if shape.goes_to(packet.way, packet.host) != TO_WORKER
         ]
@@ -226,7 +228,7 @@ class Walk:
         world.put(entry_count=end_count)
         return made
 
-    def _adds(self, step: Step, fixed: int) -> bool:
+    def _adds(self, step: StoryStep, fixed: int) -> bool:
         """Make a step if it changes nothing but the packets in flight; returns whether it does."""
         state, count = self.world.arrays["state"].copy(), self.world.get("entry_count")
         event = self.make(step)
@@ -238,14 +240,14 @@ class Walk:
         return False
 
 
-def steps_of(system: System, way: tuple[int, ...]) -> list[Step]:
+def steps_of(system: System, way: tuple[int, ...]) -> list[StoryStep]:
     """Return the steps of a way, one for each packet.
 
     The search has made each step of the way from a state that stands for the one before it. The steps that are returned
     follow each other.
     """
     walk = Walk(system)
-    made: list[Step] = []
+    made: list[StoryStep] = []
     places, origins = (system.world.arrays[name] for name in ("places", "origins"))
     now = places[0]  # The worker of the schedule for each worker of the walk.
     for code in way:
@@ -260,7 +262,7 @@ def steps_of(system: System, way: tuple[int, ...]) -> list[Step]:
     return made
 
 
-def events_of(system: System, made: list[Step]) -> list[Event]:
+def events_of(system: System, made: list[StoryStep]) -> list[StoryEvent]:
     """Make steps and return the event of each; those whose packets are not in flight are left out."""
     walk = Walk(system)
     events = []
@@ -274,7 +276,7 @@ def events_of(system: System, made: list[Step]) -> list[Event]:
     return events
 
 
-def recorded_steps(events: list[Event], shape: Shape) -> list[dict[str, Any]]:
+def recorded_steps(events: list[StoryEvent], shape: ScenarioShape) -> list[dict[str, Any]]:
     """Return events as the window shows them (`controller.service.page.recorded_page`)."""
     steps = []
     for event in events:
@@ -298,7 +300,7 @@ def recorded_steps(events: list[Event], shape: Shape) -> list[dict[str, Any]]:
     return steps
 
 
-def sentence(event: Event, shape: Shape) -> str:
+def sentence(event: StoryEvent, shape: ScenarioShape) -> str:
     """Describe an event in a line; the shape names the switches."""
     step = event.step
     verb = STEP_NAMES[step.kind]

@@ -35,7 +35,7 @@ from sim.explore.engine.world import World
 from sim.explore.interchangeable import permutations_of
 from sim.explore.placement import Placement, Stage
 from sim.explore.scenario import Scenario
-from sim.explore.work import Task, make_task, subset_sums
+from sim.explore.work import PassTask, make_task, subset_sums
 from sim.explore.worker_code import WorkerCode, shipped_worker
 from sim.frames import FIRST_UDP_PORT, HEADERS_BYTES, headers
 from sim.programming import InProcessWriter
@@ -89,7 +89,7 @@ class System:
         sources = np.zeros((owners, rounds, 2), np.int64)
         tokens = np.zeros(owners, np.int64)
         exponents = np.zeros((owners, rounds), np.uint16)
-        self.tasks: list[list[Task]] = []
+        self.tasks: list[list[PassTask]] = []
         self.cores: list[WorkerCore] = []
         for owner in range(owners):
             host, epoch = divmod(owner, scenario.epochs)

@@ -43,7 +43,7 @@ SUMMED: Final = frozenset(
 
 
 @dataclass(frozen=True)
-class Task:
+class PassTask:
     """One round of one worker."""
 
     work: Pass  # The pass that the worker core begins.
@@ -71,7 +71,7 @@ def _value(kind: str, number: int, job: int, epoch: int, worker: int) -> npt.NDA
     return rng.integers(1 << 16, 1 << 24, ELEMENTS).astype(np.int32)
 
 
-def make_task(round_: BlockPass, number: int, job: int, epoch: int, worker: int, workers: int) -> Task:
+def make_task(round_: BlockPass, number: int, job: int, epoch: int, worker: int, workers: int) -> PassTask:
     """Return a worker's part of a round."""
     values = [_value(round_.kind, number, job, epoch, each) for each in range(workers)]
     codec, op = _CODECS[round_.kind]
@@ -80,7 +80,7 @@ def make_task(round_: BlockPass, number: int, job: int, epoch: int, worker: int,
     fingerprint = _OTHER_FINGERPRINT if disagrees else _FIRST_FINGERPRINT
     if codec is NOTHING:
         offered = False if round_.kind == "quorum" else None
-        return Task(
+        return PassTask(
             Pass(codec, op, fingerprint, offered=offered), np.zeros(0, np.uint32) if round_.agreed else None
         )
     contributes = CONTRIBUTES_DATA
@@ -118,7 +118,7 @@ def make_task(round_: BlockPass, number: int, job: int, epoch: int, worker: int,
     expected = np.ascontiguousarray(result.astype(stack.dtype)).view(np.uint32)
     if is_header_only:
         expected = np.full(ELEMENTS, BEFORE, np.uint32)
-    return Task(work, expected if round_.agreed else None)
+    return PassTask(work, expected if round_.agreed else None)
 
 
 def subset_sums(rounds: Sequence[BlockPass], jobs: int, workers: int) -> npt.NDArray[np.uint32]:

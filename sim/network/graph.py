@@ -16,7 +16,7 @@ from sim.network.engine.dice import chance_of
 from sim.network.engine.records import LINK, NEVER, NODE, PS_PER_NS, PS_PER_S, SWITCH
 from sim.network.engine.switches import HOST_NODE, SWITCH_NODE
 from sim.network.engine.ways import link_towards
-from sim.network.memory import Memory, Rows
+from sim.network.memory import NetworkMemory, RecordRows
 from sim.network.parameters import HostCost, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch
 from sim.network.routes import find_routes
@@ -67,7 +67,7 @@ class Node:
 class Graph:
     """Hosts, switches and the links between them."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: NetworkMemory) -> None:
         self._memory = memory
         self.topology = Topology("empty", {}, {}, ())
         self.nodes: list[Node] = []  # All of them, by number: the switches, then the hosts.
@@ -77,9 +77,9 @@ class Graph:
         # The two directions of each link of the topology, one after the other: their parameters, and their numbers by name.
         self.link_parameters: list[LinkParameters] = []
         self.link_numbers: dict[str, int] = {}
-        self._links = Rows(memory.world, "links", LINK)
-        self._node_rows = Rows(memory.world, "nodes", NODE)
-        self._switch_rows = Rows(memory.world, "switches", SWITCH)
+        self._links = RecordRows(memory.world, "links", LINK)
+        self._node_rows = RecordRows(memory.world, "nodes", NODE)
+        self._switch_rows = RecordRows(memory.world, "switches", SWITCH)
         self._is_built = False
 
     # Building.

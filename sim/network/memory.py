@@ -46,7 +46,7 @@ def together(sizes: Sequence[int], count: int) -> list[list[Array]]:
     ]
 
 
-class Rows:
+class RecordRows:
     """A structured array to which rows can be added."""
 
     def __init__(self, world: Array, field: str, kind: np.dtype[Any]) -> None:
@@ -85,7 +85,7 @@ class Rows:
         return first
 
 
-class Memory:
+class NetworkMemory:
     """The world's record, the arrays that it points to, and their room for packets and events.
 
     `lanes`: the most int32 values that a packet carries.

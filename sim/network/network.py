@@ -27,7 +27,7 @@ from sim.network.engine.records import (
 )
 from sim.network.engine.workers import NEEDS_PYTHON, drive
 from sim.network.graph import ENDPOINTS_PER_NODE, Graph, NetworkError, Node, UnfinishedError
-from sim.network.memory import Memory, Rows, address_of, together
+from sim.network.memory import NetworkMemory, RecordRows, address_of, together
 from sim.network.outputs import Outputs
 from sim.network.packet_trace import PacketTrace
 from sim.network.parameters import Traffic
@@ -74,18 +74,18 @@ class Network(Graph):
     """
 
     def __init__(self, seed: int = 1, *, lanes: int = 256) -> None:
-        memory = Memory(seed, lanes)
+        memory = NetworkMemory(seed, lanes)
         super().__init__(memory)
         self.world = memory.world
         self.workers: list[Worker] = []
         self.seed = seed
-        self._worker_rows = Rows(self.world, "workers", WORKER)
-        self._scripts = Rows(self.world, "scripts", SCRIPT)
-        self._generators = Rows(self.world, "generators", GENERATOR)
-        self.flows = Rows(self.world, "flows", FLOW)
-        self.stalls = Rows(self.world, "stalls", STALL)
-        self.messages = Rows(self.world, "messages", MESSAGE)
-        self.places = Rows(self.world, "places", PLACE)
+        self._worker_rows = RecordRows(self.world, "workers", WORKER)
+        self._scripts = RecordRows(self.world, "scripts", SCRIPT)
+        self._generators = RecordRows(self.world, "generators", GENERATOR)
+        self.flows = RecordRows(self.world, "flows", FLOW)
+        self.stalls = RecordRows(self.world, "stalls", STALL)
+        self.messages = RecordRows(self.world, "messages", MESSAGE)
+        self.places = RecordRows(self.world, "places", PLACE)
         self.outputs = Outputs(self.world)
         self._programs = Programs(memory, self._switch_rows, self.programmed)
         self.trace = PacketTrace(memory)
@@ -392,7 +392,7 @@ class Network(Graph):
     # Looking.
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> NetworkMemory:
         """The arrays that compiled code reads and writes."""
         return self._memory
 

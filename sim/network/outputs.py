@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from sim.network.engine.outputs import ERASED
 from sim.network.engine.records import OUTPUT
-from sim.network.memory import Rows, address_of
+from sim.network.memory import RecordRows, address_of
 
 _AT_A_TIME: Final = 1 << 18  # Elements that are compared together, so that they need little memory.
 
@@ -20,7 +20,7 @@ class Output:
 
     def __init__(
         self,
-        rows: Rows,
+        rows: RecordRows,
         number: int,
         expected: Array,
         workers: int,
@@ -73,7 +73,7 @@ class Outputs:
 
     def __init__(self, world: Array) -> None:
         self._world = world
-        self._rows = Rows(world, "outputs", OUTPUT)
+        self._rows = RecordRows(world, "outputs", OUTPUT)
         self._free: list[int] = []
         self._used: dict[int, Output] = {}
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from sim.frames import HEADERS_BYTES
 from sim.network.engine.packets import PAYLOAD_AT
 from sim.network.engine.records import TRACE
-from sim.network.memory import Memory
+from sim.network.memory import NetworkMemory
 
 _ROWS: Final = 1 << 16  # Packets that compiled code writes down before Python takes them.
 
@@ -20,7 +20,7 @@ class PacketTrace:
     bytes.
     """
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: NetworkMemory) -> None:
         self._memory = memory
         self.parts: list[tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]] = []
 

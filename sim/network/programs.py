@@ -5,7 +5,7 @@ from typing import Any
 
 from sim.network.engine.packets import release
 from sim.network.engine.switches import send_output
-from sim.network.memory import Memory, Rows, address_of
+from sim.network.memory import NetworkMemory, RecordRows, address_of
 from sim.network.programming import ProgrammedSwitch
 from sim.switch.control_plane import ControlPlane
 
@@ -13,7 +13,9 @@ from sim.switch.control_plane import ControlPlane
 class Programs:
     """Shows compiled code the programs of the switches."""
 
-    def __init__(self, memory: Memory, rows: Rows, programmed: Sequence[ProgrammedSwitch | None]) -> None:
+    def __init__(
+        self, memory: NetworkMemory, rows: RecordRows, programmed: Sequence[ProgrammedSwitch | None]
+    ) -> None:
         self._memory = memory
         self._rows = rows
         self._programmed = programmed

@@ -66,7 +66,7 @@ class TraceNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GraphStep:
     """A collective of all its ranks, or another node by itself; a receive waits for its send, too."""
 
     node: TraceNode  # The first of them.
@@ -80,7 +80,7 @@ class Trace:
     """A trace whose nodes can run, one after the other, in the order of `steps`."""
 
     nodes: int
-    steps: tuple[Step, ...]
+    steps: tuple[GraphStep, ...]
 
     def computing_ns(self, factor: float) -> int:
         """Return how long an iteration takes at least, if communication takes no time; `factor`: on all durations.
@@ -118,7 +118,7 @@ def link(ranks: list[list[TraceNode]]) -> Trace:
             if missing := [each for each in node.after if each not in number_of]:
                 raise TraceError(f"{node} of rank {rank} waits for node {missing[0]}, which is not there")
             after.append([number_of[each] for each in dict.fromkeys(node.after)])
-    steps: list[Step] = []
+    steps: list[GraphStep] = []
     step_of = [0] * count
     for joined in _joined(ranks):
         members = [numbers[rank][node.id] for rank, node in joined]
@@ -131,7 +131,7 @@ def link(ranks: list[list[TraceNode]]) -> Trace:
             waits = tuple(tuple(after[each]) for each in members[part])
             for member in members[part]:
                 step_of[member] = len(steps)
-            steps.append(Step(joined[part][0][1], places, tuple(members[part]), waits))
+            steps.append(GraphStep(joined[part][0][1], places, tuple(members[part]), waits))
     return Trace(count, tuple(_in_order(steps, step_of)))
 
 
@@ -163,7 +163,7 @@ def _joined(ranks: list[list[TraceNode]]) -> Iterator[list[tuple[int, TraceNode]
         yield joined[::-1] if first.kind == "receive" else joined
 
 
-def _in_order(steps: list[Step], step_of: list[int]) -> list[Step]:
+def _in_order(steps: list[GraphStep], step_of: list[int]) -> list[GraphStep]:
     """Return the steps so that each follows those it waits for, and collectives of the same ranks in the order of the trace."""
     before: dict[int, set[int]] = {}
     latest: dict[tuple[int, ...], int] = {}

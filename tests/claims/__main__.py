@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Final
 
 from netsum.bench.machine import use_examples
-from netsum.terminal import Rows, echo, print_json
+from netsum.terminal import ProgressRows, echo, print_json
 from tests.claims.claim import Claim, ClaimResult
 
 CLAIMS: Final = (
@@ -64,7 +64,7 @@ def show(claim: Claim, outcome: ClaimResult) -> None:
     """Print a claim's table and what of it holds."""
     echo(f"{claim.name}: {claim.sentence} ({claim.source})")
     echo(outcome.setting)
-    table = Rows(*outcome.headings, key=outcome.key)
+    table = ProgressRows(*outcome.headings, key=outcome.key)
     for row in outcome.rows:
         table.add(*row)
     table.print()

@@ -200,7 +200,7 @@ async def a_host_adds_and_goes(world: World) -> None:
     agent = Agent(world)
     joining = asyncio.create_task(world.join("job", 1, host=2, if_full=jobs_pb2.QUEUE))
     while not joining.done():
-        if agent.attended.done():  # The agent's registration or start was refused: it tries again.
+        if agent.read.done():  # The agent's registration or start was refused: it tries again.
             assert "the controller's state in" in agent.refusal
             agent = Agent(world)
         await asyncio.sleep(0.002)

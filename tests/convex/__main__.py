@@ -11,7 +11,7 @@ import argparse
 import sys
 import time
 
-from netsum.terminal import Rows
+from netsum.terminal import ProgressRows
 from tests.convex.cases import Case, CaseResult, cases_of, run_case
 
 
@@ -33,7 +33,7 @@ def main() -> int:
 
 def show(outcomes: list[tuple[Case, CaseResult]]) -> None:
     """Print the table."""
-    table = Rows(
+    table = ProgressRows(
         *("problem", "method", "compressor", ">steps", ">half", ">bound", ">without", ">distance"),
         *(">payload", ">wire", ">lost", "claim"),
         key=3,

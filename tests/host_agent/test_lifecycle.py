@@ -3,11 +3,13 @@ from itertools import product
 import pytest
 
 from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError, MisuseError
-from host_agent.lifecycle import TRANSITIONS, Event, Lifecycle, State
+from host_agent.lifecycle import TRANSITIONS, Lifecycle, LifecycleEvent, State
 
 
-@pytest.mark.parametrize(("state", "event"), list(product(State, Event)))
-def test_events_that_are_not_in_the_table_raise_and_change_nothing(state: State, event: Event) -> None:
+@pytest.mark.parametrize(("state", "event"), list(product(State, LifecycleEvent)))
+def test_events_that_are_not_in_the_table_raise_and_change_nothing(
+    state: State, event: LifecycleEvent
+) -> None:
     lifecycle = Lifecycle()
     lifecycle.state = state
     if (state, event) in TRANSITIONS:
@@ -22,11 +24,11 @@ def test_events_that_are_not_in_the_table_raise_and_change_nothing(state: State,
 def test_errors_say_what_became_of_the_communicator() -> None:
     lifecycle = Lifecycle()
     cause = RuntimeError("worker 3 did not contribute")
-    lifecycle.on(Event.SUBMIT)
-    lifecycle.on(Event.FAIL, cause)
+    lifecycle.on(LifecycleEvent.SUBMIT)
+    lifecycle.on(LifecycleEvent.FAIL, cause)
     with pytest.raises(BrokenCommunicatorError, match=r"worker 3 .* new admission") as raised:
-        lifecycle.on(Event.SUBMIT)
+        lifecycle.on(LifecycleEvent.SUBMIT)
     assert raised.value.__cause__ is cause
-    lifecycle.on(Event.CLOSE)
+    lifecycle.on(LifecycleEvent.CLOSE)
     with pytest.raises(ClosedCommunicatorError, match="closed"):
-        lifecycle.on(Event.SUBMIT)
+        lifecycle.on(LifecycleEvent.SUBMIT)

@@ -36,7 +36,7 @@ HEADER_BYTES = 42
 WORKERS = 3
 
 
-class Memory(NamedTuple):
+class LinkMemory(NamedTuple):
     wake: Any
     work: Any
     up: Any
@@ -75,10 +75,10 @@ def wait(memory, core, received, blocked, timeout_ns):  # type: ignore[no-untype
 
 
 _compiled = numba.njit(nogil=True, error_model="numpy")
-LINKS[Memory] = Operations(*map(_compiled, (fetch, take, free_rows, send, wait)))
+LINKS[LinkMemory] = Operations(*map(_compiled, (fetch, take, free_rows, send, wait)))
 
 
-class Network:
+class LoopbackNetwork:
     """The embedded switch with the P4 program, and the memory of each worker at one of its ports."""
 
     def __init__(self, workers: int) -> None:
@@ -101,14 +101,14 @@ class Network:
 
 
 class MemoryLink(Link):
-    def __init__(self, core: WorkerCore, network: Network | None = None, port: int = 1) -> None:
+    def __init__(self, core: WorkerCore, network: LoopbackNetwork | None = None, port: int = 1) -> None:
         super().__init__(core)
         self.port = port
         self._network = network
         self._arrived: list[bytes] = []
         rows = [np.zeros((ROWS, core.row_bytes), np.uint8) for _ in range(2)]
         lengths = [np.zeros(ROWS, np.int32) for _ in range(2)]
-        self.ends = Memory(
+        self.ends = LinkMemory(
             self._wake, np.zeros(2, np.int64), rows[0], lengths[0], rows[1], lengths[1], np.zeros(3, np.int64)
         )
         if network is not None:
@@ -168,7 +168,7 @@ def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("own_thread", [False, True])
 def test_workers_reduce_over_another_link(own_thread: bool) -> None:
-    network = Network(WORKERS)
+    network = LoopbackNetwork(WORKERS)
     arrays = np.random.default_rng(1).integers(-(10**6), 10**6, (WORKERS, 10_000)).astype(np.int32)
     workers = []
     for admission in network.admissions:

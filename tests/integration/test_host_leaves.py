@@ -280,7 +280,7 @@ def test_another_user_is_refused_at_a_leaf(bed: LoopbackTestbed, tmp_path: Path)
             assert {f"@netsum/{host}:{port}" for host, port in switches} <= set(names)
             program = f"""
 import os, socket
-from netsum_common.rings import AttachError, Shape, attach
+from netsum_common.rings import AttachError, RingShape, attach
 own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 own.bind(("127.0.0.1", 0))
 os.setuid(65534)
@@ -291,7 +291,7 @@ for name in {sorted(set(keeping))!r}:
         print("closed" if peer.recv(1) == b"" else "kept")
 for switch in {switches!r}:
     try:
-        attach(switch, own, Shape(64, 320), {DEADLINE_S})
+        attach(switch, own, RingShape(64, 320), {DEADLINE_S})
         print("attached")
     except AttachError:
         print("refused")

@@ -30,7 +30,7 @@ from netsum_common.rings import (
     WORKER_SLEEPS,
     AttachError,
     Grant,
-    Shape,
+    RingShape,
     attach,
 )
 from sim.switch.ports.attaching import MOST_RINGS
@@ -42,7 +42,7 @@ NAMED_S = 8.0
 """A deadline in whose last quarter a worker asks, and the switch answers, though the processors are busy with other work."""
 WORKERS = 3
 KILLS = int(os.environ.get("NETSUM_KILLS", "4"))
-SHAPE = Shape(64, 320)
+SHAPE = RingShape(64, 320)
 _fork = multiprocessing.get_context("fork")
 
 VALUES = [np.arange(worker, worker + 5_000, dtype=np.int32) for worker in range(WORKERS)]
@@ -214,9 +214,10 @@ def test_rings_with_an_impossible_index_are_closed(switch: LoopbackSwitch) -> No
 
 
 @pytest.mark.parametrize(
-    "shape", [Shape(3, 320), Shape(1 << 20, 320), Shape(64, 1 << 20), Shape(0, 0), Shape(64, 63)]
+    "shape",
+    [RingShape(3, 320), RingShape(1 << 20, 320), RingShape(64, 1 << 20), RingShape(0, 0), RingShape(64, 63)],
 )
-def test_rings_of_other_shapes_are_refused(switch: LoopbackSwitch, shape: Shape) -> None:
+def test_rings_of_other_shapes_are_refused(switch: LoopbackSwitch, shape: RingShape) -> None:
     (admission, (host, _)), *_ = switch.start_job()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         own.bind((host, 0))
@@ -247,12 +248,12 @@ def test_another_user_cannot_attach(switch: LoopbackSwitch) -> None:
     (admission, (host, _)), *_ = switch.start_job()
     program = f"""
 import os, socket, sys
-from netsum_common.rings import AttachError, Shape, attach
+from netsum_common.rings import AttachError, RingShape, attach
 own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 own.bind(({host!r}, 0))
 os.setuid(65534)
 try:
-    attach({admission.switch!r}, own, Shape(64, 320), {DEADLINE_S})
+    attach({admission.switch!r}, own, RingShape(64, 320), {DEADLINE_S})
 except AttachError as error:
     print(error)
 """

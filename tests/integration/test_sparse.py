@@ -10,11 +10,11 @@ from host_agent.collectives.rows import AllReduceRowsRequest, Rows
 from host_agent.errors import ArrayError, MisuseError
 from tests.integration.simulated.reference import expected
 from tests.integration.simulated.star import Cables, Star, StarSwitch, star_switch
-from tests.integration.simulated.workload import Task, random_task, sparse_task
+from tests.integration.simulated.workload import CollectiveTask, random_task, sparse_task
 from tests.integration.test_terrible_network import check, terrible
 
 
-def run(switch: StarSwitch, workers: int, tasks: list[Task], faults: Cables, seed: int) -> Star:
+def run(switch: StarSwitch, workers: int, tasks: list[CollectiveTask], faults: Cables, seed: int) -> Star:
     chance = random.Random(seed)
     network = Star(switch, faults, seed)
     admissions = switch.admit(workers, chance.choice([1, 2, 4, 8]))
@@ -71,7 +71,7 @@ def test_blocks_behind_a_dense_part_are_not_searched_but_later_ones_are(
     present = np.zeros(2 * first + unseen + 3_000, bool)
     present[: 2 * first + 5] = present[-1] = True
     parts = [np.repeat(present, lanes) * np.float32(worker + 1) for worker in range(workers)]
-    task = Task("sum", parts, expected("sum", parts, lanes), False, False, False)
+    task = CollectiveTask("sum", parts, expected("sum", parts, lanes), False, False, False)
     network = run(star_switch(lanes), workers, [task], Cables(), 0)
     for host in network.workers:
         assert host.outcomes[0].statistics.union_blocks == 2 * first + unseen + 1
@@ -83,7 +83,7 @@ def test_a_worker_without_a_block_sends_a_header_where_the_result_can_grow(lanes
     parts = [np.zeros(8 * lanes, np.float32) for _ in range(2)]
     parts[0][: 4 * lanes] = 1
     parts[1][4 * lanes :] = 2
-    task = Task("sum", parts, parts[0] + parts[1], False, False, False, "always")
+    task = CollectiveTask("sum", parts, parts[0] + parts[1], False, False, False, "always")
     network = run(star_switch(lanes, grows), 2, [task], Cables(), 0)
     for host in network.workers:
         sent = host.core.counters()
@@ -99,7 +99,10 @@ def test_a_worker_without_a_block_sends_a_header_where_the_result_can_grow(lanes
 
 def test_workers_that_choose_otherwise_get_an_error() -> None:
     zeros = np.zeros(640, np.float32)
-    tasks = [Task("sum", [zeros, zeros], None, False, False, False, choice) for choice in ("always", "never")]
+    tasks = [
+        CollectiveTask("sum", [zeros, zeros], None, False, False, False, choice)
+        for choice in ("always", "never")
+    ]
     network = Star(star_switch(64), Cables(), 0)
     hosts = network.add_job(star_switch(64).admit(2, 4), lambda worker: [tasks[worker].plan(worker)])
     network.run()
@@ -165,6 +168,6 @@ def test_int64_is_reduced_block_sparse_too(op: str) -> None:
     parts = [np.zeros(64 * 40, np.int64) for _ in range(2)]
     parts[0][64 * 3] = -(2**62) if op == "sum" else 2**62
     parts[1][64 * 30 + 5] = 12345
-    task = Task(op, parts, parts[0] | parts[1], False, False, False, "always")
+    task = CollectiveTask(op, parts, parts[0] | parts[1], False, False, False, "always")
     network = run(star_switch(64), 2, [task], Cables(drop=0.1), 0)
     assert all(host.outcomes[0].statistics.union_blocks < 7 for host in network.workers)

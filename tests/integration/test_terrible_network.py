@@ -12,7 +12,7 @@ import pytest
 
 from sim.network.worker import Worker
 from tests.integration.simulated.star import Cables, Star, StarSwitch, star_switch
-from tests.integration.simulated.workload import Task, random_task
+from tests.integration.simulated.workload import CollectiveTask, random_task
 
 ROUND_TRIP_NS = 40_000
 STEP = 1 if "NETSUM_LONG_TESTS" in os.environ else 3
@@ -55,7 +55,7 @@ def run_schedule(switch: StarSwitch, workers: int, seed: int, collectives: int =
     return network
 
 
-def check(tasks: list[Task], hosts: list[Worker]) -> None:
+def check(tasks: list[CollectiveTask], hosts: list[Worker]) -> None:
     for host in hosts:
         assert len(host.outcomes) == len(tasks)
         for task, outcome in zip(tasks, host.outcomes, strict=True):

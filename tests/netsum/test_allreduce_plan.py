@@ -7,7 +7,7 @@ import pytest
 
 from netsum.allreduce.inputs import SHIFT, make_inputs, same_bits, tolerance
 from netsum.allreduce.measurement import measure
-from netsum.allreduce.plan import BLOCK, ITEM_BYTES, Exchange, Plan, PlanError, parse_size, size_text
+from netsum.allreduce.plan import BLOCK, ITEM_BYTES, Plan, PlanError, PlannedExchange, parse_size, size_text
 
 FIRST_OF_SEED_42 = [131749939, -252363665, 229417482]
 SUMS_OF_SEED_42 = [-277630075, -151482364, 665631879]
@@ -30,7 +30,7 @@ class Exact:
     def barrier(self) -> None:
         self.barriers += 1
 
-    def allreduce(self, array: Any, exchange: Exchange, out: Any) -> None:
+    def allreduce(self, array: Any, exchange: PlannedExchange, out: Any) -> None:
         del array, exchange
         out[:] = next(self.results)
 
@@ -44,7 +44,7 @@ class Exact:
 def test_what_must_come_out_is_what_arithmetic_in_any_order_gives(
     dtype: str, world_size: int, op: str
 ) -> None:
-    exchange = Exchange(dtype, op, 1000)
+    exchange = PlannedExchange(dtype, op, 1000)
     inputs = [make_inputs(exchange, rank, world_size, 3, 7) for rank in range(world_size)]
     reduce = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op]
     for order in (inputs, inputs[::-1]):
@@ -56,14 +56,14 @@ def test_what_must_come_out_is_what_arithmetic_in_any_order_gives(
 
 
 def test_every_round_has_other_numbers_of_the_same_stream() -> None:
-    inputs = make_inputs(Exchange("float32", "sum", 5), 1, 2, 3, 0)
+    inputs = make_inputs(PlannedExchange("float32", "sum", 5), 1, 2, 3, 0)
     assert inputs.contributions.shape == (5 + 2 * SHIFT,)
     assert not same_bits(inputs.result(0), inputs.result(1))
     assert same_bits(inputs.contribution(1), inputs.contributions[SHIFT : SHIFT + 5])
 
 
 def test_ranks_and_seeds_have_other_numbers() -> None:
-    exchange = Exchange("int32", "sum", 100)
+    exchange = PlannedExchange("int32", "sum", 100)
     first, second = (make_inputs(exchange, rank, 2, 1, 0) for rank in range(2))
     other_seed = make_inputs(exchange, 0, 2, 1, 1)
     assert not same_bits(first.contributions, second.contributions)
@@ -72,7 +72,7 @@ def test_ranks_and_seeds_have_other_numbers() -> None:
 
 
 def test_the_numbers_stay_the_same_from_version_to_version() -> None:
-    inputs = make_inputs(Exchange("int32", "sum", 3), 0, 4, 1, 42)
+    inputs = make_inputs(PlannedExchange("int32", "sum", 3), 0, 4, 1, 42)
     assert (inputs.contributions.tolist(), inputs.results.tolist()) == (FIRST_OF_SEED_42, SUMS_OF_SEED_42)
 
 
@@ -117,7 +117,7 @@ def test_a_wrong_bit_is_found() -> None:
     plan = Plan.of("4KiB", repeats=2, warmups=0)
     reducer = Exact(plan, 2)
 
-    def spoil(array: Any, exchange: Exchange, out: Any) -> None:
+    def spoil(array: Any, exchange: PlannedExchange, out: Any) -> None:
         Exact.allreduce(reducer, array, exchange, out)
         out.view(np.uint32)[-1] ^= 1
 
@@ -166,7 +166,7 @@ def test_a_wrong_plan_is_named(arguments: tuple[str, ...], sentence: str) -> Non
 
 @pytest.mark.parametrize("overlap", ["full", "random", "none"])
 def test_zeros_are_whole_blocks_at_the_share_and_with_the_overlap_that_was_asked_for(overlap: str) -> None:
-    exchange = Exchange("float32", "sum", 1000 * BLOCK, 0.1, overlap)
+    exchange = PlannedExchange("float32", "sum", 1000 * BLOCK, 0.1, overlap)
     inputs = [make_inputs(exchange, rank, 4, 1, 3) for rank in range(4)]
     present = np.array([each.contributions.reshape(-1, BLOCK).any(axis=1) for each in inputs])
     assert (present.sum(axis=1) == 100).all()
@@ -179,7 +179,7 @@ def test_zeros_are_whole_blocks_at_the_share_and_with_the_overlap_that_was_asked
 
 def test_blocks_that_cannot_be_apart_are_refused() -> None:
     with pytest.raises(PlanError, match=r"4 ranks cannot have 30.0% of the blocks each without overlap"):
-        make_inputs(Exchange("float32", "sum", 1000 * BLOCK, 0.3, "none"), 0, 4, 1, 3)
+        make_inputs(PlannedExchange("float32", "sum", 1000 * BLOCK, 0.3, "none"), 0, 4, 1, 3)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_blocks_that_cannot_be_apart_are_refused() -> None:
 )
 def test_what_an_exchange_is_not(how: dict[str, Any], message: str) -> None:
     with pytest.raises(PlanError, match=message):
-        Exchange(**{"dtype": "float32", "op": "sum", "elements": 10, **how})
+        PlannedExchange(**{"dtype": "float32", "op": "sum", "elements": 10, **how})
 
 
 def test_sums_of_few_bits_are_right_within_their_bound_only() -> None:
@@ -205,7 +205,7 @@ def test_sums_of_few_bits_are_right_within_their_bound_only() -> None:
     class Off(Exact):
         share = 0.0
 
-        def allreduce(self, array: Any, exchange: Exchange, out: Any) -> None:
+        def allreduce(self, array: Any, exchange: PlannedExchange, out: Any) -> None:
             super().allreduce(array, exchange, out)
             out += np.float32(off * self.share)
 

@@ -12,8 +12,8 @@ from netsum.record.running import record
 from netsum.record.steps import (
     MARK,
     Communication,
-    Event,
     RecordingError,
+    TraceEvent,
     communications,
     median_step,
     nodes_of,
@@ -46,11 +46,11 @@ dist.destroy_process_group()
 PARAMETERS = 64 * 128 + 128 + 128 * 4 + 4
 
 
-def op(name: str, start: int, end: int, *, marked: bool = False, thread: int = 1) -> Event:
-    return Event(name, 1000 * start, 1000 * end, marked, thread)
+def op(name: str, start: int, end: int, *, marked: bool = False, thread: int = 1) -> TraceEvent:
+    return TraceEvent(name, 1000 * start, 1000 * end, marked, thread)
 
 
-def a_step(at: int, slower: int = 0) -> list[Event]:
+def a_step(at: int, slower: int = 0) -> list[TraceEvent]:
     """Return a step of 200 us: two buckets, of which the first is reduced meanwhile and the second is waited for."""
     return [
         op(MARK, at, at, marked=True),

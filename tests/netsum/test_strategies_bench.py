@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from host_agent.errors import ArgumentError
 from netsum.bench.results import Results
-from netsum.bench.strategies_points import RECIPES, TASKS, Curve, Point, points_of
+from netsum.bench.strategies_points import RECIPES, TASKS, Curve, StrategyPoint, points_of
 from netsum.bench.strategies_report import collectives_of, report, rows_of, times_of, winners
 from netsum.cli.app import app
 from netsum.virtual.network import NetworkOf
@@ -33,8 +33,8 @@ def curve(steps: int, every: int, accuracies: list[float]) -> Curve:
     return Curve(list(range(steps + 1)), accuracies, sent, sent, int(sent), steps // every, 2, events)
 
 
-def point(recipe: str, seed: int = 0) -> Point:
-    return Point("digits", recipe, 2, seed, 4, 100_000)
+def point(recipe: str, seed: int = 0) -> StrategyPoint:
+    return StrategyPoint("digits", recipe, 2, seed, 4, 100_000)
 
 
 FOUND = {
@@ -72,7 +72,7 @@ def test_a_target_that_a_seed_misses_is_not_reached(capsys: pytest.CaptureFixtur
 
 
 def test_results_are_kept_compressed_and_not_computed_again(tmp_path: Path) -> None:
-    results = Results[Point, Curve](tmp_path / "kept", Curve)
+    results = Results[StrategyPoint, Curve](tmp_path / "kept", Curve)
     wanted = list(FOUND)
     assert results.missing(wanted) == wanted
     results.keep(wanted[0], FOUND[wanted[0]])
@@ -120,7 +120,7 @@ def test_every_recipe_trains(recipe: str) -> None:
     from netsum.bench.strategies_training import train
 
     task = "softmax" if RECIPES[recipe].convex else "digits"
-    found = train(Point(task, recipe, 2, 0, 40, 5000))
+    found = train(StrategyPoint(task, recipe, 2, 0, 40, 5000))
     assert found.accuracies[-1] > found.accuracies[0] + 0.2
     assert found.steps[-1] >= 40
     assert found.sent_bytes > 0
@@ -137,7 +137,7 @@ def test_a_strategy_with_compressed_averages_sends_less_and_learns_as_much(
     pytest.importorskip("sklearn", reason="needs scikit-learn")
     from netsum.bench.strategies_training import train
 
-    whole, small = (train(Point("digits", recipe, 4, 0, 240, 5000)) for recipe in (plain, compressed))
+    whole, small = (train(StrategyPoint("digits", recipe, 4, 0, 240, 5000)) for recipe in (plain, compressed))
     # Both send the model once in float32 at rank 0's start; beyond it, this many times fewer bytes.
     start = (64 * 64 + 64 + 64 * 10 + 10) * 4 / 4
     assert (whole.sent_bytes - start) > fewer * (small.sent_bytes - start)
@@ -154,7 +154,7 @@ def test_one_slow_worker_delays_synchronous_training_and_not_backup_workers() ->
 
     def trained(recipe: str, slowest: float) -> tuple[float, float]:
         """Return the last accuracy, and when the first worker had made half its steps, where links take 1 ms."""
-        found = train(Point("digits", recipe, 4, 0, steps, 5000, slowest))
+        found = train(StrategyPoint("digits", recipe, 4, 0, steps, 5000, slowest))
         times = times_of(found, {network: dict.fromkeys(collectives_of([found]), 1e-3)})
         return found.accuracies[-1], times.looks[network][found.steps.index(steps // 2)]
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from host_agent.words import plural
-from netsum.terminal import Rows, count_text, digits_text, echo, echo_error, visible
+from netsum.terminal import ProgressRows, count_text, digits_text, echo, echo_error, visible
 
 HOSTILE = [
     "[/red]",
@@ -19,7 +19,7 @@ HOSTILE = [
 ]
 
 
-def rendered(rows: Rows, width: int) -> list[str]:
+def rendered(rows: ProgressRows, width: int) -> list[str]:
     screen = Console(width=width, markup=False, emoji=False, highlight=False)
     with screen.capture() as capture:
         screen.print(rows)
@@ -30,7 +30,7 @@ def rendered(rows: Rows, width: int) -> list[str]:
 def test_text_from_outside_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     echo(text)
     echo_error(f"no job {text}".replace("\n", " "))
-    rows = Rows("job", "~reason")
+    rows = ProgressRows("job", "~reason")
     rows.add(text, text)
     rows.print()
     out, err = capsys.readouterr()
@@ -70,7 +70,7 @@ def test_control_characters_are_shown() -> None:
     st.integers(20, 120),
 )
 def test_no_number_is_cut_at_any_width(numbers: list[list[int]], width: int) -> None:
-    rows = Rows(">chunks", ">in\nflight", ">retrans-\nmissions", ">round\ntrip")
+    rows = ProgressRows(">chunks", ">in\nflight", ">retrans-\nmissions", ">round\ntrip")
     for row in numbers:
         rows.add(*(f"{number:,}" for number in row))
     lines = rendered(rows, max(width, 40))
@@ -81,7 +81,7 @@ def test_no_number_is_cut_at_any_width(numbers: list[list[int]], width: int) -> 
 
 
 def test_optional_columns_go_first_then_rows_are_stacked() -> None:
-    rows = Rows("port", "?address", ">packets", ">bytes")
+    rows = ProgressRows("port", "?address", ">packets", ">bytes")
     rows.add("1", "10.0.0.1 to 10.0.0.254", "57,384,112", "123,456,789,012")
     assert rendered(rows, 60)[0].split() == ["port", "address", "packets", "bytes"]
     assert rendered(rows, 36)[0].split() == ["port", "packets", "bytes"]
@@ -94,7 +94,7 @@ def test_optional_columns_go_first_then_rows_are_stacked() -> None:
 
 
 def test_sentences_are_folded_and_not_cut() -> None:
-    rows = Rows("job", "~reason")
+    rows = ProgressRows("job", "~reason")
     reason = "64 slots requested; 0 are free at the switch s1, and the job does not wait"
     rows.add("train", reason)
     lines = rendered(rows, 50)

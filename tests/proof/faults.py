@@ -91,7 +91,7 @@ FAULTS: tuple[Fault, ...] = (
 
 
 @dataclass(frozen=True)
-class Run:
+class FaultRun:
     """Steps from the first state to one without the theorem; `states`: how many were looked at."""
 
     steps: tuple[str, ...]
@@ -190,7 +190,7 @@ def holds_in(m: Any, invariant: Invariant, state: State) -> bool:
     return bool(m.forall(invariant.sorts, lambda *c: invariant.body(m, state, *c)))
 
 
-def shortest_run(fault: Fault) -> Run:
+def shortest_run(fault: Fault) -> FaultRun:
     """Search all runs of a fault's model, shortest first, for a state without the theorem."""
     m = model_of(fault)
     assert isinstance(m.logic, Finite)
@@ -201,7 +201,7 @@ def shortest_run(fault: Fault) -> Run:
 
 def search(
     m: Any, logic: Finite, signatures: dict[str, Signature], actions: tuple[Action, ...], theorem: Invariant
-) -> Run:
+) -> FaultRun:
     """Search all runs of a model of a few elements, shortest first, for a state without a theorem."""
     tables = _first(logic, signatures)
     origin: dict[tuple[Any, ...], tuple[tuple[Any, ...] | None, str]] = {_key(tables): (None, "")}
@@ -216,7 +216,7 @@ def search(
                 continue
             origin[key] = (before, in_words(action, chosen))
             if not holds_in(m, theorem, _as_state(reached)):
-                return Run(tuple(_steps(origin, key)), len(origin))
+                return FaultRun(tuple(_steps(origin, key)), len(origin))
             queue.append(reached)
     raise RuntimeError(f"no run to a state without {theorem.name!r} among {len(origin):,} states")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.proof.faults import Run, search
+from tests.proof.faults import FaultRun, search
 from tests.proof.induction import Verdict, inductive
 from tests.proof.invariant import Invariant
 from tests.proof.logic import Finite, Signature, State, Symbolic, Term, conj, disj, implies, ite, neg, same
@@ -222,7 +222,7 @@ def lemmas(seed: int = 0, waits_behind: bool = True) -> Iterator[Verdict]:
     return inductive("quorum chunks", lambda: symbolic(waits_behind), ACTIONS, INVARIANTS, _instances, seed)
 
 
-def run_without_the_rule() -> Run:
+def run_without_the_rule() -> FaultRun:
     """Search for a run of two workers and two slots: c + S is a quorum chunk, and c + 2S overwrites the RESULT of c."""
     f: dict[str, Callable[..., Term]] = {
         "before": lambda a, b: a < b,

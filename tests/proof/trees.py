@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.proof.faults import Run, search
+from tests.proof.faults import FaultRun, search
 from tests.proof.induction import Verdict, inductive
 from tests.proof.invariant import Invariant
 from tests.proof.logic import Finite, Signature, State, Symbolic, Term, conj, disj, implies, ite, neg, same
@@ -243,7 +243,7 @@ def lemmas(seed: int = 0, only: str = "", **rules: bool) -> Iterator[Verdict]:
     return inductive("trees", lambda: symbolic(**rules), ACTIONS, INVARIANTS, lambda *_: [], seed, only)
 
 
-def run_without_the_bit() -> Run:
+def run_without_the_bit() -> FaultRun:
     """Search for a run of a worker below two switches in which a child's sum is added twice."""
     f: dict[str, Callable[..., Term]] = {
         "before": lambda a, b: a < b,

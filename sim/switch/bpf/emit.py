@@ -15,7 +15,7 @@ from typing import Any
 from llvmlite import ir as ll
 
 from sim.switch import ir
-from sim.switch.bpf.memory import STATISTICS, Memory, cells
+from sim.switch.bpf.memory import STATISTICS, BpfMemory, cells
 from sim.switch.codegen.emit import I8, I32, I64, PTR, VOID, Fn, Space, Unit, i
 from sim.switch.errors import UnsupportedProgramError
 from sim.switch.layout import Context, FieldSlot, HeaderShape, WireSlot, align
@@ -62,7 +62,7 @@ class BpfUnit(Unit):
         self.state.shapes.update({n: _as_in_packets(s) for n, s in self.state.shapes.items()})
         self.state.local = 0  # All of it lies whole, in the map.
         self.context = Context(program, lines=True)
-        self.memory = Memory(program, self.context)  # The parts of the shared array.
+        self.memory = BpfMemory(program, self.context)  # The parts of the shared array.
         self.frame_bytes = frame_bytes
         slack = max(
             (

@@ -39,7 +39,7 @@ def table_rows(table: ir.Table) -> int:
     return len(table.entries) + table.size + 1
 
 
-class Memory:
+class BpfMemory:
     """The parts of the shared array."""
 
     def __init__(self, program: ir.Program, context: Context) -> None:

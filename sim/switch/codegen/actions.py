@@ -8,7 +8,7 @@ from llvmlite import ir as ll
 from sim.switch import ir
 from sim.switch.codegen.emit import I32, I64, PTR, VOID, Fn, Space, Unit, i, resize
 from sim.switch.codegen.places import HeaderPlace
-from sim.switch.codegen.runs import Run, find_runs
+from sim.switch.codegen.runs import PrimitiveRun, find_runs
 from sim.switch.codegen.turns import Turns
 from sim.switch.errors import UnsupportedProgramError
 
@@ -54,7 +54,7 @@ def _write_steps(
     first: int,
     last: int,
     end: Any,
-    runs: dict[int, Run],
+    runs: dict[int, PrimitiveRun],
 ) -> None:
     """Write the primitives from `first` on; the block `end`, where writing goes on, stands for all from `last` on."""
     fn = primitives.fn

@@ -19,7 +19,7 @@ FieldName = tuple[str, str]
 
 
 @dataclass
-class Run:
+class PrimitiveRun:
     """`turns` times the `length` primitives from `first` on."""
 
     first: int
@@ -39,14 +39,14 @@ class Run:
         return self.first + self.length * self.turns
 
 
-def find_runs(action: ir.Action, state: State, context: Context) -> dict[int, Run]:
+def find_runs(action: ir.Action, state: State, context: Context) -> dict[int, PrimitiveRun]:
     """Return the runs of an action by the position of their first primitive."""
     steps, runs, at = action.primitives, {}, 0
     targets = {_target(p) for p in steps if p.op in _JUMPS}
     while at < len(steps):
         found = None
         for length in range(1, _LONGEST_TURN + 1):
-            run = _Matcher(steps, Run(at, length), state, context).match()
+            run = _Matcher(steps, PrimitiveRun(at, length), state, context).match()
             inner = targets & set(range(at + 1, run.end)) if run else set()
             if run and all(_own(steps, run, t) for t in inner):
                 found = run
@@ -62,7 +62,7 @@ def _target(step: ir.Primitive) -> int:
     return target.value if isinstance(target, ir.Const) else -1
 
 
-def _own(steps: tuple[ir.Primitive, ...], run: Run, target: int) -> bool:
+def _own(steps: tuple[ir.Primitive, ...], run: PrimitiveRun, target: int) -> bool:
     """Whether all jumps to `target` come from the turn that it lies in or ends."""
     turn = (target - 1 - run.first) // run.length
     start = run.first + turn * run.length
@@ -81,11 +81,13 @@ def _names(expr: ir.Expr) -> Iterator[FieldName]:
 class _Matcher:
     """Finds how many turns there are from a position on."""
 
-    def __init__(self, steps: tuple[ir.Primitive, ...], run: Run, state: State, context: Context) -> None:
+    def __init__(
+        self, steps: tuple[ir.Primitive, ...], run: PrimitiveRun, state: State, context: Context
+    ) -> None:
         self.steps, self.run, self.state, self.places = steps, run, state, context.registers.places
         self.moved: set[FieldName] = set()
 
-    def match(self) -> Run | None:
+    def match(self) -> PrimitiveRun | None:
         run, steps = self.run, self.steps
         if run.first + _FEWEST_TURNS * run.length > len(steps):
             return None

@@ -8,7 +8,7 @@ from typing import Any
 from sim.switch import ir
 from sim.switch.codegen.emit import i
 from sim.switch.codegen.externs import Externs
-from sim.switch.codegen.runs import FieldName, Run
+from sim.switch.codegen.runs import FieldName, PrimitiveRun
 from sim.switch.layout import FieldSlot
 
 
@@ -16,7 +16,7 @@ from sim.switch.layout import FieldSlot
 class _Turn:
     """The turn being written: its number, the shared fields' variables, the first turn's cells."""
 
-    run: Run
+    run: PrimitiveRun
     number: Any  # i64; `further` is added to it.
     further: int
     variables: dict[FieldName, Any]
@@ -28,7 +28,7 @@ class Turns(Externs):
 
     _turn: _Turn | None = None
 
-    def turns(self, run: Run, steps: tuple[ir.Primitive, ...]) -> Iterator[None]:
+    def turns(self, run: PrimitiveRun, steps: tuple[ir.Primitive, ...]) -> Iterator[None]:
         """Write a run as a loop around the body, which the caller writes at each yield.
 
         Twice where an index may be out of range: a cell that is read leaves its target as it was there, and then a
@@ -59,7 +59,9 @@ class Turns(Externs):
             header, slot = places[name]
             fn.store_raw(header, slot, b.load(variables[name], typ=i(slot.storage)))
 
-    def _loop(self, run: Run, variables: dict[FieldName, Any], cells: dict[str, Any]) -> Iterator[None]:
+    def _loop(
+        self, run: PrimitiveRun, variables: dict[FieldName, Any], cells: dict[str, Any]
+    ) -> Iterator[None]:
         fn = self.fn
         at_once = fn.unit.turns_at_once if run.turns % fn.unit.turns_at_once == 0 else 1
         with fn.loop(run.turns // at_once, vectorized=True) as number:

@@ -67,7 +67,7 @@ def nasty_values(rng: np.random.Generator, dtype: str, size: int) -> npt.NDArray
 
 
 @dataclass(frozen=True)
-class Task:
+class CollectiveTask:
     """One collective: every worker's part, and what must come out."""
 
     op: str
@@ -133,7 +133,7 @@ SPARSE_KINDS = (
 )
 
 
-def sparse_task(rng: np.random.Generator, workers: int, lanes: int, blocks: int) -> Task:
+def sparse_task(rng: np.random.Generator, workers: int, lanes: int, blocks: int) -> CollectiveTask:
     """One block-sparse all-reduce: most blocks are zero, here and there -0.0, and now and then not finite."""
     dtype, op = SPARSE_KINDS[rng.integers(len(SPARSE_KINDS))]
     size = blocks * lanes - int(rng.integers(0, lanes))
@@ -157,17 +157,17 @@ def sparse_task(rng: np.random.Generator, workers: int, lanes: int, blocks: int)
         assert result is not None
         overflows = not np.array_equal(np.sum([part.astype(np.int64) for part in parts], axis=0), result)
     in_place, saturate = bool(rng.random() < 0.5), bool(rng.random() < 0.5)
-    return Task(op, parts, result, in_place, saturate, overflows, "always", bits)
+    return CollectiveTask(op, parts, result, in_place, saturate, overflows, "always", bits)
 
 
-def shard_task(rng: np.random.Generator, workers: int, lanes: int) -> Task:
+def shard_task(rng: np.random.Generator, workers: int, lanes: int) -> CollectiveTask:
     """One reduce-scatter, dense or sparse, or one all-gather."""
     size = int(rng.choice([0, 1, lanes + 1, *rng.integers(lanes, 6 * lanes, 3)]))
     in_place, saturate = bool(rng.random() < 0.5), bool(rng.random() < 0.5)
     if rng.random() < 0.5:
         dtype = rng.choice(["uint8", "float32"])
         parts = [nasty_values(rng, dtype, size) for _ in range(workers)]
-        return Task("all_gather", parts, np.stack(parts), in_place, saturate, False)
+        return CollectiveTask("all_gather", parts, np.stack(parts), in_place, saturate, False)
     dtype, op = KINDS[rng.integers(KINDS.index(("int32", "bor")) + 1)]
     parts = [nasty_values(rng, dtype, workers * size).reshape(workers, size) for _ in range(workers)]
     rows = [expected(op, [part[rank] for part in parts], lanes) for rank in range(workers)]
@@ -176,10 +176,10 @@ def shard_task(rng: np.random.Generator, workers: int, lanes: int) -> Task:
     )
     sparse = "never" if op in ("min", "max") else str(rng.choice(["auto", "always"]))
     result = np.stack(rows)[:, None]  # The first dimension of an array is divided by the number of workers.
-    return Task(op, parts, result, in_place, saturate, overflows, sparse, scatters=True)
+    return CollectiveTask(op, parts, result, in_place, saturate, overflows, sparse, scatters=True)
 
 
-def random_task(rng: np.random.Generator, workers: int, lanes: int) -> Task:
+def random_task(rng: np.random.Generator, workers: int, lanes: int) -> CollectiveTask:
     if rng.random() < 0.25:
         return shard_task(rng, workers, lanes)
     dtype, op = KINDS[rng.integers(len(KINDS))]
@@ -194,4 +194,4 @@ def random_task(rng: np.random.Generator, workers: int, lanes: int) -> Task:
     if (dtype, op) == ("int32", "sum"):
         assert result is not None
         overflows = not np.array_equal(np.sum([part.astype(np.int64) for part in parts], axis=0), result)
-    return Task(op, parts, result, bool(rng.random() < 0.5), bool(rng.random() < 0.5), overflows)
+    return CollectiveTask(op, parts, result, bool(rng.random() < 0.5), bool(rng.random() < 0.5), overflows)

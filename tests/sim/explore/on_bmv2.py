@@ -17,7 +17,7 @@ from netsum.programs import CompiledProgram
 from sim.explore.engine.step_codes import LOSE
 from sim.explore.engine.world import AT_RESTARTS, AT_TABLES, DEAD, DEAD_NUMBER, DOWN, NOTHING, UP
 from sim.explore.scenario import Scenario
-from sim.explore.story import Packet, Step, Walk
+from sim.explore.story import Packet, StoryStep, Walk
 from sim.explore.system import System
 from sim.frames import HEADERS_BYTES
 from tests.cabled_bmv2 import DEVICE_ID, CabledBmv2, missing_for_cabled_bmv2
@@ -48,7 +48,7 @@ def require_bmv2(scenario: Scenario) -> None:
         raise CommandError(missing)
 
 
-def answers_of_bmv2(system: System, program: CompiledProgram, made: Sequence[Step]) -> Iterator[Answers]:
+def answers_of_bmv2(system: System, program: CompiledProgram, made: Sequence[StoryStep]) -> Iterator[Answers]:
     """Make the steps of a schedule, and give BMv2 every packet that arrives at the switch.
 
     `system`: of the schedule's scenario; BMv2 runs its program. `program`: the shipped program, whose names of tables it
@@ -139,7 +139,7 @@ def _with_number(packet: Packet) -> bytes:
     return packet.frame[:_NUMBER_AT] + number.to_bytes(2, "big") + packet.frame[_NUMBER_AT + 2 :]
 
 
-def compare_bmv2(system: System, program: CompiledProgram, made: Sequence[Step]) -> bool:
+def compare_bmv2(system: System, program: CompiledProgram, made: Sequence[StoryStep]) -> bool:
     """Run a schedule's packets through BMv2; returns whether it answers as the embedded switch does."""
     packets = answers = 0
     for each in answers_of_bmv2(system, program, made):

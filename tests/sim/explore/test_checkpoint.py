@@ -13,7 +13,7 @@ from sim.explore import checkpoint
 from sim.explore import search as search_module
 from sim.explore.configurations import CONFIGURATIONS
 from sim.explore.scenario import BlockPass, Scenario
-from sim.explore.search import Result, Search
+from sim.explore.search import Search, SearchResult
 from sim.explore.system import System
 
 PROGRAM = compiled_program(64).json
@@ -44,7 +44,7 @@ looked_at.run(report)
 """
 
 
-def totals(result: Result) -> tuple[object, ...]:
+def totals(result: SearchResult) -> tuple[object, ...]:
     progress = result.progress
     return result.outcome, progress.states, progress.expanded, progress.steps, progress.ends
 

@@ -10,13 +10,13 @@ from netsum.programs import compiled_program
 from sim.explore.configurations import ALL, CONFIGURATIONS
 from sim.explore.engine.packing import unlisted_fields
 from sim.explore.scenario import BlockPass, Scenario, ScenarioError
-from sim.explore.search import Result, Search
+from sim.explore.search import Search, SearchResult
 from sim.explore.system import System
 
 PROGRAM: Path = compiled_program(64).json
 
 
-def search(scenario: Scenario, **options: object) -> Result:
+def search(scenario: Scenario, **options: object) -> SearchResult:
     return Search(System(scenario, PROGRAM), **options).run()  # type: ignore[arg-type]
 
 

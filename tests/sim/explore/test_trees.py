@@ -12,8 +12,8 @@ from sim.explore.engine import step_codes as codes
 from sim.explore.engine.world import DOWN, STUCK, TO_WORKER, UP, WRONG_RESULT
 from sim.explore.scenario import BlockPass, Scenario, ScenarioError
 from sim.explore.schedules import pcap, read_schedule, write_schedule
-from sim.explore.search import Result, Search
-from sim.explore.shape import Shape
+from sim.explore.search import Search, SearchResult
+from sim.explore.shape import ScenarioShape
 from sim.explore.shrink import violates
 from sim.explore.story import Walk, events_of, recorded_steps, sentence
 from sim.explore.system import System
@@ -27,7 +27,7 @@ TWO_LEAVES = Scenario("two leaves", rounds=ONE, parents=(0, 0), leaves=(1, 2), b
 ROOT_AND_LEAF = Scenario("root and leaf", rounds=ONE, parents=(0,), leaves=(0, 1), batches=False)
 
 
-def search(scenario: Scenario, **options: object) -> Result:
+def search(scenario: Scenario, **options: object) -> SearchResult:
     return Search(System(scenario, PROGRAM), **options).run()  # type: ignore[arg-type]
 
 
@@ -142,7 +142,7 @@ def test_a_fault_of_trees_is_found_and_its_schedule_names_the_switches(
 
 
 def test_who_is_at_the_other_end() -> None:
-    shape = Shape((2, 2, 1), (0, 0))
+    shape = ScenarioShape((2, 2, 1), (0, 0))
     assert (shape.hosts, shape.switches) == (3, 3)
     assert shape.below(0) == [0, 1, 2]
     assert shape.below(2) == [0, 1]
@@ -152,8 +152,8 @@ def test_who_is_at_the_other_end() -> None:
     assert shape.ends(UP, 5) == (5, 3)
     assert shape.ends(DOWN, 2) == (4, 2)
     assert shape.in_order() == [2, 4, 3, 0, 5, 1]
-    assert Shape((0, 0)).in_order() == [0, 2, 1]
-    assert Shape((0, 0)).name(2) == "switch"
+    assert ScenarioShape((0, 0)).in_order() == [0, 2, 1]
+    assert ScenarioShape((0, 0)).name(2) == "switch"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sim.network.engine.records import NODE
 from sim.network.engine.ways import link_towards
-from sim.network.memory import Memory, Rows
+from sim.network.memory import NetworkMemory, RecordRows
 from sim.network.routes import find_routes
 
 Links = list[tuple[int, int]]
@@ -37,9 +37,9 @@ def routing(count: int, links: Links) -> Callable[[int, int], int]:
     """Return what looks up the link from a node towards another."""
     ends = np.array(links, np.int64).reshape(-1, 2)
     routes = find_routes(count, ends[:, 0], ends[:, 1])
-    memory = Memory(1, 64)
+    memory = NetworkMemory(1, 64)
     world = memory.world[0]
-    rows = Rows(memory.world, "nodes", NODE)
+    rows = RecordRows(memory.world, "nodes", NODE)
     rows.extend(count, router=routes.router, out_link=routes.out_link, in_link=routes.in_link)
     world["node_count"] = count
     world["router_count"] = len(memory.keep("ways", routes.ways))

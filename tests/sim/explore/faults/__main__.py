@@ -17,7 +17,7 @@ from netsum.command_errors import CommandError
 from netsum.explore import replay
 from netsum.explore.files import write_schedule_files
 from netsum.programs import compiled_program
-from netsum.terminal import Rows
+from netsum.terminal import ProgressRows
 from sim.explore.scenario import Scenario
 from sim.explore.schedules import read_schedule
 from sim.explore.system import System
@@ -71,7 +71,7 @@ def _faulty(name: str, scenario: Scenario, program: Path) -> System:
 def find_faults(names: Sequence[str], out: Path) -> bool:
     """Put faults of the catalogue in, one at a time, and explore; returns whether each is found, or harmless as it should be."""
     program = compiled_program(64).json
-    shown = Rows("fault", "in", "found", ">steps", ">states", ">s", key=1)
+    shown = ProgressRows("fault", "in", "found", ">steps", ">states", ">s", key=1)
     good = True
     for name in names or FAULTS:
         fault = FAULTS[name]

@@ -11,9 +11,9 @@ from typing import Final
 
 from sim.explore.engine.world import STUCK, WRONG_NAME
 from sim.explore.scenario import Scenario
-from sim.explore.search import Result, Search
+from sim.explore.search import Search, SearchResult
 from sim.explore.shrink import shrink
-from sim.explore.story import Event, events_of, steps_of
+from sim.explore.story import StoryEvent, events_of, steps_of
 from sim.explore.system import System
 from sim.explore.worker_code import WorkerCode, shipped_worker
 from tests.sim.explore.faults.fault import Fault
@@ -48,8 +48,8 @@ class Found:
 
     system: System
     scenario: Scenario
-    result: Result
-    events: tuple[Event, ...]
+    result: SearchResult
+    events: tuple[StoryEvent, ...]
     shortest: bool
     states: int
     steps: int
@@ -130,7 +130,7 @@ def look_for(
         states += result.progress.states
         moves += result.progress.steps
         seconds += result.progress.seconds
-        events: tuple[Event, ...] = ()
+        events: tuple[StoryEvent, ...] = ()
         if result.outcome == "violated":
             events = tuple(shrink(system, steps_of(system, result.way), result.violation))
         found = Found(system, scenario, result, events, shortest, states, moves, seconds)
@@ -140,7 +140,7 @@ def look_for(
     return found
 
 
-def _breadth_first(system: System, memory_bytes: int) -> Result:
+def _breadth_first(system: System, memory_bytes: int) -> SearchResult:
     result = Search(system, order="breadth", collect=False, memory_bytes=memory_bytes).run()
     if result.outcome == "violated" and result.violation not in (STUCK, WRONG_NAME):
         events = events_of(system, steps_of(system, result.way))
