@@ -93,7 +93,7 @@ class JobLedger:
         """Restore a job or reservation of an earlier ledger; `JobRefusedError` if its id or its slots are not free."""
         if held.job_id not in self.free_job_ids:
             raise JobRefusedError(f"job id {held.job_id} of job {held.name!r} is taken")
-        self.allocator.take(held.slots)
+        self.allocator.reserve(held.slots)
         if isinstance(held, Reservation):
             self._reserved[held.name] = held
         else:

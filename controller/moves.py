@@ -36,7 +36,7 @@ class Move:
             return [rank for rank in ranks if rank not in self.begun]
         return [rank for rank in ranks if self.ended.get(rank, -1) < self.until]
 
-    def take(self, ranks: Iterable[int], rank: int, begun: int, ended: int) -> MoveStep:
+    def update(self, ranks: Iterable[int], rank: int, begun: int, ended: int) -> MoveStep:
         """Process how many collectives a worker has begun and ended; `ranks`: all ranks of the job."""
         self.begun[rank], self.ended[rank] = begun, ended
         ranks = list(ranks)

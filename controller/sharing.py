@@ -34,19 +34,19 @@ def share_out(claims: Sequence[Claim], capacities: Mapping[str, int], least: int
     free = dict(capacities)
     counts = {claim.name: 0 for claim in claims}
 
-    def take(claim: Claim, more: int) -> None:
+    def grant(claim: Claim, more: int) -> None:
         counts[claim.name] += more
         for switch in claim.switches:
             free[switch] -= more
 
     for claim in claims:
         if claim.fixed is not None:
-            take(claim, claim.fixed)
+            grant(claim, claim.fixed)
     growing = []
     for claim in claims:
         first = min(least, claim.most)
         if claim.fixed is None and all(free[switch] >= first for switch in claim.switches):
-            take(claim, first)
+            grant(claim, first)
             growing.append(claim)
     while growing := [claim for claim in growing if counts[claim.name] < claim.most]:
         lowest = min(counts[claim.name] / claim.weight for claim in growing)
@@ -61,7 +61,7 @@ def share_out(claims: Sequence[Claim], capacities: Mapping[str, int], least: int
             growing = [claim for claim in growing if claim.name not in stopped]
             continue
         for claim in doubling:
-            take(claim, counts[claim.name])
+            grant(claim, counts[claim.name])
     return counts
 
 

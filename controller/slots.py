@@ -61,8 +61,8 @@ class SlotAllocator:
         self._taken.add(chosen)
         return chosen
 
-    def take(self, slots: SlotRange) -> None:
-        """Take a given range, such as one that an earlier allocator had allocated.
+    def reserve(self, slots: SlotRange) -> None:
+        """Reserve a given range, such as one that an earlier allocator had allocated.
 
         Raises JobRefusedError if the range is not entirely free.
         """

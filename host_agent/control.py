@@ -33,7 +33,7 @@ class Control:
 
     def durations(self) -> Sample | None:
         """Return how long collectives took since the last call, for the controller; None if there were none."""
-        return self._progress.durations.take()
+        return self._progress.durations.drain()
 
     def on_boundary(self, reached: Callable[[Position], None]) -> None:
         """Call back, from the thread that ends a collective, when all collectives before a hold's limit have ended."""

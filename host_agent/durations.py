@@ -38,7 +38,7 @@ class Durations:
         self._us[self._count % KEPT] = min(duration_ns // 1000, _MOST_US)
         self._count += 1
 
-    def take(self) -> Sample | None:
+    def drain(self) -> Sample | None:
         """Return durations since the last call, at most `MOST`; None if there are none.
 
         Where there are more, those whose numbers are multiples of a power of two: so different workers choose the same.

@@ -66,7 +66,7 @@ class Moves:
         self._start_timer(job, move)
         job.send(move.hold(job))
 
-    def take(self, job: ServiceJob, member: Member, held: jobs_pb2.Held) -> Move | None:
+    def on_held(self, job: ServiceJob, member: Member, held: jobs_pb2.Held) -> Move | None:
         """Process a worker's progress; return the move when no worker has a collective in progress."""
         move = self._moves.get(job)
         if move is None or job.state is not JobState.HELD or held.epoch != job.record.epoch:
@@ -74,7 +74,7 @@ class Moves:
         if held.fixed:
             self.give_up(job, f"worker {member.rank} cannot take part: {held.fixed}")
             return None
-        match move.take(job.members, member.rank, held.begun, held.ended):
+        match move.update(job.members, member.rank, held.begun, held.ended):
             case MoveStep.WAIT:
                 self._watch_the_last(job, move)
                 return None

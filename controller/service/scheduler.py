@@ -260,7 +260,7 @@ class Scheduler:
 
     def held(self, job: ServiceJob, member: Member, held: jobs_pb2.Held) -> None:
         """Process the progress of a worker that is held for a move of its job; the last answer begins the move."""
-        move = self.moves.take(job, member, held)
+        move = self.moves.on_held(job, member, held)
         if move is not None:
             self.begin(self._move(job, move))
 

@@ -62,7 +62,7 @@ class Snapshots:
 
         return _encoded(list(map(as_dict, await result_in(self._loop, read()))))
 
-    async def take(self) -> None:
+    async def run(self) -> None:
         """Take snapshots while there are viewers, until cancelled."""
         while await self._wanted.wait():
             began = time.monotonic()

@@ -131,7 +131,7 @@ class HttpServer:
         )
         self.connections = connections = Connections(application, ssl_options=self.tls)
         connections.add_socket(self._socket)
-        taking = asyncio.create_task(snapshots.take())
+        taking = asyncio.create_task(snapshots.run())
         await self._stopping.wait()
         connections.stop()
         taking.cancel()

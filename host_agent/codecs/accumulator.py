@@ -109,7 +109,7 @@ class Accumulator:
                 return
         self._parts.append(rest)
 
-    def take(self) -> tuple[list[Floats], int]:
+    def drain(self) -> tuple[list[Floats], int]:
         """Return the parts, each padded to whole blocks, and the number of arrays in them; and begin again at zero."""
         parts, count = self._parts, self._count
         self._parts, self._count = [], 0

@@ -234,7 +234,7 @@ class ExactRequest:
         if shape.size == 0:
             nothing = Pass(NOTHING, OP_SUM, mark.sum(np.zeros(1, np.int32)).fingerprint)
             return Collective(what, 0, iter((nothing,)), lambda statistics: deliver())
-        summed = ExactSum(*total.take())
+        summed = ExactSum(*total.drain())
 
         def finish(statistics: Statistics) -> Array:
             with np.errstate(over="ignore"):  # A result beyond the type is infinite, as of any addition.

@@ -316,11 +316,11 @@ class Membership(Closing, OfOneProcess):
                     if communicator is not None and communicator.admission == self.admission:
                         communicator.control.note_restart(message.restarted.reason)
                     self._release(self.admission.epoch)
-                self._status.take(message)
+                self._status.on_message(message)
             case "leaf":
                 self._leaf.keep(message.leaf.name, message.leaf.ip)
             case _:
-                answer = self._status.take(message)
+                answer = self._status.on_message(message)
                 if answer is not None:
                     self._stream.send(answer)
 
@@ -373,7 +373,7 @@ class Membership(Closing, OfOneProcess):
         if unused or goes_on:
             self._status.moved(message.moved.admission)
         else:
-            self._status.take(message)
+            self._status.on_message(message)
 
     def _on_refusal(self, code: Any, sentence: str) -> bool:
         return self._status.refused(code.name, sentence)

@@ -177,7 +177,7 @@ class MembershipStatus:
                 attach=jobs_pb2.Reattachment(job=self._request.job, rank=rank, lease=self._lease, epoch=epoch)
             )
 
-    def take(self, message: ToWorker) -> FromWorker | None:
+    def on_message(self, message: ToWorker) -> FromWorker | None:
         """Process a message of the controller; return the reply, if there is one."""
         answer = None
         match message.WhichOneof("message"):

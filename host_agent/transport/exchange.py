@@ -41,7 +41,7 @@ class Operations(NamedTuple):
 
     fetch: Any  # () -> None. Fetch arrivals; datagrams that were taken before may be overwritten.
     # () -> (address, length). The next datagram that has arrived, as two int64; length -1: there is none.
-    take: Any
+    next_datagram: Any
     # () -> (rows, lengths). A uint8 array for datagrams to be sent, one a row, and an int32 array for their lengths; fewer
     # than two rows while earlier datagrams cannot leave.
     free_rows: Any
@@ -60,7 +60,7 @@ def _fetch(link: Any) -> None:
     raise NotImplementedError
 
 
-def _take(link: Any) -> tuple[int, int]:
+def _next_datagram(link: Any) -> tuple[int, int]:
     raise NotImplementedError
 
 
@@ -82,9 +82,9 @@ def _fetch_of(link: Any) -> Callable[..., Any]:
     return lambda link: function(link)
 
 
-@overload(_take, strict=False)
-def _take_of(link: Any) -> Callable[..., Any]:
-    function = LINKS[link.instance_class].take
+@overload(_next_datagram, strict=False)
+def _next_datagram_of(link: Any) -> Callable[..., Any]:
+    function = LINKS[link.instance_class].next_datagram
     return lambda link: function(link)
 
 
@@ -136,7 +136,7 @@ def _exchange(state: Records, slots: Records, passes: Records, link: Any, until_
         _fetch(link)
         received = np.int64(0)
         while received < BATCH:
-            datagram, length = _take(link)
+            datagram, length = _next_datagram(link)
             if length < 0:
                 break
             on_datagram(core, slots, passes, datagram, length, now_ns)

@@ -145,7 +145,7 @@ def fetch(udp: UdpSocket) -> None:
 
 
 @compiled
-def take(udp: UdpSocket) -> tuple[Integer, Integer]:
+def next_datagram(udp: UdpSocket) -> tuple[Integer, Integer]:
     """Return where the next datagram that was fetched is, and its length."""
     link, inbox = udp.links[0], udp.inbox
     if link.message >= link.received:
@@ -246,4 +246,4 @@ def pace_ns(core: Record, received: Integer) -> Integer:
     return pause_ns if pause_ns >= SHORTEST_PAUSE_NS else np.int64(0)
 
 
-LINKS[UdpSocket] = Operations(fetch, take, free_rows, send, wait)
+LINKS[UdpSocket] = Operations(fetch, next_datagram, free_rows, send, wait)

@@ -87,7 +87,7 @@ def fetch(memory: MemoryRings) -> None:
 
 
 @compiled
-def take(memory: MemoryRings) -> tuple[Integer, Integer]:
+def next_datagram(memory: MemoryRings) -> tuple[Integer, Integer]:
     """Return where the next datagram is and its length."""
     ring = memory.rings[0]
     if ring.down_tail == ring.down_head:
@@ -171,7 +171,7 @@ def wait(memory: MemoryRings, core: Record, received: int, blocked: bool, timeou
     return ready
 
 
-LINKS[MemoryRings] = Operations(fetch, take, free_rows, send, wait)
+LINKS[MemoryRings] = Operations(fetch, next_datagram, free_rows, send, wait)
 
 
 class LocalLink(UdpLink):

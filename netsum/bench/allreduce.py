@@ -170,11 +170,11 @@ def gloo_rows(bed: RunningTestbed, plan: Plan, folder: Path, per_host: int = 1) 
     """Measure what torch's Gloo does of a plan on a testbed; logs go to `folder`."""
     rounds: list[list[Message]] = [[] for _ in range(per_host * len(bed.state["hosts"]))]
 
-    def take(rank: int, message: Message) -> None:
+    def on_message(rank: int, message: Message) -> None:
         if message["event"] == "round":
             rounds[rank].append(message)
 
-    run_ranks("gloo_rank", plan.to_json(), bed, folder, silence_of(plan), take, per_host)
+    run_ranks("gloo_rank", plan.to_json(), bed, folder, silence_of(plan), on_message, per_host)
     return make_rows(plan, rounds)
 
 

@@ -39,7 +39,7 @@ def shards(workers: int, seed: int, *, skewed: bool) -> Shards:
     # A worker has two shards that are not neighbours.
     dealt = np.random.default_rng(seed).permutation(2 * workers) if skewed else np.arange(2 * workers)
     own = [np.concatenate([pieces[dealt[2 * each]], pieces[dealt[2 * each + 1]]]) for each in range(workers)]
-    return Shards([_tensors(train.take(each)) for each in own], _tensors(test))
+    return Shards([_tensors(train.select(each)) for each in own], _tensors(test))
 
 
 def mlp(hidden: int) -> nn.Module:

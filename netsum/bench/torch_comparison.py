@@ -49,7 +49,7 @@ class Comparison:
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
 
-    def take(self, rank: int, message: Message) -> None:
+    def on_message(self, rank: int, message: Message) -> None:
         """Keep a message of a rank."""
         if message["event"] == "collective":
             key = message["collective"], message["bytes"], message["dtype"]
@@ -94,7 +94,7 @@ def compare(plan: TorchPlan, where: RunningTestbed | int, *, controller: str, fo
     """Run a rank on each host of a testbed, or some on loopback, and return their measurements; `RankError` if a rank failed."""
     comparison = Comparison()
     os.environ["NETSUM_CONTROLLER"] = controller
-    run_ranks("torch_rank", plan.to_json(), where, folder, SILENCE_S, comparison.take)
+    run_ranks("torch_rank", plan.to_json(), where, folder, SILENCE_S, comparison.on_message)
     return comparison
 
 

@@ -76,7 +76,7 @@ def _measure_mpi(plan: TorchPlan, workers: int, comparison: Comparison) -> None:
     if done.returncode != 0:
         raise RankError(f"{MPIRUN} ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
     for line in done.stdout.splitlines():
-        comparison.take(0, json.loads(line))
+        comparison.on_message(0, json.loads(line))
 
 
 def run(

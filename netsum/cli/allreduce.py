@@ -283,7 +283,7 @@ def _progress(rounds: int, quiet: bool) -> "Iterator[Callable[[int, dict[str, An
     ) as progress:
         task = progress.add_task("ranks are starting", total=rounds)
 
-        def take(rank: int, message: dict[str, Any]) -> None:
+        def on_message(rank: int, message: dict[str, Any]) -> None:
             from host_agent.words import plural
 
             del rank
@@ -291,7 +291,7 @@ def _progress(rounds: int, quiet: bool) -> "Iterator[Callable[[int, dict[str, An
                 what = f"{message['dtype']} {message['op']}, {plural(message['elements'], 'element')}"
                 progress.update(task, description=what, advance=1)
 
-        yield take
+        yield on_message
 
 
 def _print_outcome(outcome: "MeasuredPlan", as_json: bool) -> None:

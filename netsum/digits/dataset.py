@@ -21,7 +21,7 @@ class Images:
         """Return the number of images."""
         return len(self.digits)
 
-    def take(self, chosen: "slice | np.ndarray") -> "Images":
+    def select(self, chosen: "slice | np.ndarray") -> "Images":
         """Return some of the images."""
         return Images(np.ascontiguousarray(self.pixels[chosen]), self.digits[chosen])
 
@@ -42,15 +42,15 @@ def load_digits(seed: int) -> tuple[Images, Images]:
 
     bundle = load_bundled()
     order = np.random.default_rng(seed).permutation(len(bundle.target))
-    everything = Images((bundle.data / 16).astype(np.float32), bundle.target.astype(np.int64)).take(order)
+    everything = Images((bundle.data / 16).astype(np.float32), bundle.target.astype(np.int64)).select(order)
     num_test = len(everything) // TEST_SHARE
-    return everything.take(slice(num_test, None)), everything.take(slice(num_test))
+    return everything.select(slice(num_test, None)), everything.select(slice(num_test))
 
 
 def shard(images: Images, worker_id: int, num_workers: int) -> Images:
     """One worker's part: every `num_workers`-th image, and as many as every other worker has."""
     length = len(images) // num_workers
-    return images.take(slice(worker_id, length * num_workers, num_workers))
+    return images.select(slice(worker_id, length * num_workers, num_workers))
 
 
 def batch_indices(step: int, shard_length: int, batch: int, seed: int) -> "np.ndarray":

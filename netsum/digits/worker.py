@@ -54,7 +54,7 @@ class DigitsWorker:
         total = np.empty_like(self.parameters)
         while self.step < self._task.steps:
             chosen = batch_indices(self.step, len(self._images), self._task.batch, self._task.seed)
-            batch = self._images.take(chosen)
+            batch = self._images.select(chosen)
             loss, gradient = self._model.gradient(self.parameters, batch.pixels, batch.digits)
             start_ns = time.perf_counter_ns()
             communicator.allreduce(gradient, op="mean", out=total)

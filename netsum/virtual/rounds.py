@@ -62,7 +62,7 @@ class RoundsOfJob:
         this.result = Reduced(mean, tuple(this.contributors))
         this.arrays.clear()
 
-    def take(self, number: int) -> Reduced:
+    def collect(self, number: int) -> Reduced:
         """Return a round's result to a worker; it is kept until all have taken it."""
         this = self.round(number)
         assert this.result is not None
@@ -134,7 +134,7 @@ class VirtualRounds:
         self._check_left()
         last = self.number + max(1, self.behind) - 1
         self._world.do(["round", last, self._job.round(last).contributors, self._size, self._ahead])
-        results = [self._job.take(number) for number in range(self.number, last + 1)]
+        results = [self._job.collect(number) for number in range(self.number, last + 1)]
         self.number = last + 1
         return results
 

@@ -152,7 +152,7 @@ def _run(point: Point, scenario: Scenario, once: Scenario | None, equal: Sequenc
             sum(error.messages for error in errors),
             limit_ns if any(error.limit_ns for error in errors) else None,
         )
-    scenario.network.trace.take()
+    scenario.network.trace.flush()
     if once is not None:
         left_out += (len(equal) - 1) * int(once.network.link_records["packets"].sum())
         copy_counters(scenario, once, point.settings, equal)

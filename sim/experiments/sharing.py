@@ -211,7 +211,7 @@ class _Trace:
         if move is None or worker not in job.workers or job not in self.running:
             return
         rank = worker.admission.worker_id
-        match move.take(range(self.setting.workers), rank, begun, ended):
+        match move.update(range(self.setting.workers), rank, begun, ended):
             case MoveStep.HOLD:
                 self._later(self._hold, job, move)
             case MoveStep.CARRY_OUT:

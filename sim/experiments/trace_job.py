@@ -68,7 +68,7 @@ class TraceJob(PeerJob):
             if node.kind == "turn" or free:
                 # Computing waits for an event more, so that messages that are ready at the same time come first.
                 waits = ready[0] if free else [messages.wait(hosts[rank], ready[0])]
-                ended = [messages.take(place, free, waits)]
+                ended = [messages.acquire(place, free, waits)]
             elif node.kind in ("compute", "receive"):
                 took_ns = round(node.duration_ns * job.batch * slowness(job, rank))
                 ended = [messages.wait(hosts[rank], ready[0], took_ns, place)]

@@ -68,7 +68,11 @@ ALL: Final = (
     Scenario("tree-leaf-of-two", workers=3, rounds=passes_of("sum"), parents=(0,), leaves=(0, 1, 1)),
     # The leaf's workers both need the header alone of the first RESULT.
     Scenario(
-        "tree-header-only-results-of-two", workers=3, rounds=passes_of("reduce"), parents=(0,), leaves=(0, 1, 1)
+        "tree-header-only-results-of-two",
+        workers=3,
+        rounds=passes_of("reduce"),
+        parents=(0,),
+        leaves=(0, 1, 1),
     ),
     Scenario(
         "tree-two-leaves-of-two",

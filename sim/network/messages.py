@@ -89,7 +89,7 @@ class Messages:
         """Return a place where messages take turns, or a line of those that wait at its places; both are numbered from 1 on."""
         return self._network.places.add(line=line) + 1
 
-    def take(self, place: int, free: int, after: Sequence[int]) -> int:
+    def acquire(self, place: int, free: int, after: Sequence[int]) -> int:
         """Take a turn at a place when the messages `after` are there and nobody has one there, nor at the place `free`.
 
         0: no place.

@@ -381,7 +381,7 @@ class Network(Graph):
             self._memory.grow()
             self._memory.make_room()
         elif reason == loop.TRACE_FULL:
-            self.trace.take()
+            self.trace.flush()
         return reason
 
     def _refresh(self) -> None:

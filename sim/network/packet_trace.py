@@ -34,7 +34,7 @@ class PacketTrace:
         self._records = self._memory.keep("trace", np.zeros(_ROWS, TRACE))
         self._frames = self._memory.keep("trace_frames", np.zeros((_ROWS, size), np.uint8))
 
-    def take(self) -> None:
+    def flush(self) -> None:
         """Append the packets since the last call to `parts`."""
         world = self._memory.world[0]
         count = int(world["trace_count"])

@@ -103,9 +103,9 @@ def test_who_reports_seldom_reports_collectives_that_the_others_report_too(betwe
         for number in range(count):
             often.add(number * 1000)
             seldom.add(number * 1000)
-        samples.append(often.take())
+        samples.append(often.drain())
     numbers = {each.first + at * each.stride for each in samples if each for at in range(len(each.us))}
-    last = seldom.take()
+    last = seldom.drain()
     assert last is not None
     newest = sum(between) - KEPT // 2
     assert len(last.us) <= MOST
@@ -116,9 +116,9 @@ def test_who_reports_seldom_reports_collectives_that_the_others_report_too(betwe
 
 def test_nothing_new_is_nothing() -> None:
     durations = Durations(1)
-    assert durations.take() is None
+    assert durations.drain() is None
     durations.add(2**50)
-    sample = durations.take()
+    sample = durations.drain()
     assert sample is not None
     assert sample.us == (2**32 - 1,)
-    assert durations.take() is None
+    assert durations.drain() is None

@@ -79,7 +79,7 @@ def test_a_viewer_that_was_busy_gets_the_newest_snapshot_alone(bench: Bench) -> 
 
     async def seen() -> list[float]:
         snapshots = Snapshots(bench.registry, service._loop)
-        taking = asyncio.create_task(snapshots.take())
+        taking = asyncio.create_task(snapshots.run())
         slow, fast = snapshots.watch(), snapshots.watch()
         first = await anext(slow)
         all_others = [await anext(fast) for _ in range(4)]

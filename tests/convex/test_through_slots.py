@@ -67,7 +67,7 @@ def test_a_capture_holds_the_bytes_that_the_method_promises(
     star.network.tap(uplink, frame_bytes=128)
     group = reducers(name, "none", **options)
     reduce_in_process(group, "x", tensors(40_000, 0), star)
-    star.network.trace.take()
+    star.network.trace.flush()
     write_capture(star.network, uplink, tmp_path / "h1.pcap")
     lengths = frame_lengths(tmp_path / "h1.pcap")
     total = group[0].total()

@@ -146,7 +146,7 @@ class TreeWorker:
         packet = ipv4(number(own.ip), number(switch.ip), UDP, payload)
         return own.port, ethernet(station(switch.mac), station(own.mac), IPV4, packet)
 
-    def take(self, frame: bytes) -> None:
+    def receive(self, frame: bytes) -> None:
         """Take an answer."""
         words = HEADER.unpack_from(frame, 42)
         assert words[4] == self.admission.worker_id
@@ -257,7 +257,7 @@ class Tree:
                 elif chance.random() < loss:
                     lost += 1
                 else:
-                    at[switch, port].take(frame)
+                    at[switch, port].receive(frame)
         for chunk in range(CHUNKS):
             total = [sum(lane) for lane in zip(*(each.parts[chunk] for each in workers), strict=True)]
             for each in workers:

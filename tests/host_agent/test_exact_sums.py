@@ -85,7 +85,7 @@ def exactly(
         total = Accumulator(first.shape, first.dtype)
         for each in summands:
             total.add(each)
-        sums.append(ExactSum(*total.take()))
+        sums.append(ExactSum(*total.drain()))
     running = [each.passes(Marks(kind="test")) for each in sums]
     digits = 0
     while True:
@@ -215,7 +215,7 @@ def test_an_accumulator_keeps_what_float64_would_lose_and_stays_small(name: str)
     for row in table:
         total.add(row)
     assert total.count == 300
-    parts, count = total.take()
+    parts, count = total.drain()
     assert len(parts) <= {"float16": 1, "float32": 2, "float64": 2}[name]
     assert (count, total.count) == (300, 0)
     for at in range(512):

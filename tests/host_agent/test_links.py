@@ -52,7 +52,7 @@ def fetch(memory):  # type: ignore[no-untyped-def]
         memory.counts[1:] = 0
 
 
-def take(memory):  # type: ignore[no-untyped-def]
+def next_datagram(memory):  # type: ignore[no-untyped-def]
     at = memory.counts[2]
     if at == memory.counts[1]:
         return np.int64(0), np.int64(-1)
@@ -75,7 +75,7 @@ def wait(memory, core, received, blocked, timeout_ns):  # type: ignore[no-untype
 
 
 _compiled = numba.njit(nogil=True, error_model="numpy")
-LINKS[LinkMemory] = Operations(*map(_compiled, (fetch, take, free_rows, send, wait)))
+LINKS[LinkMemory] = Operations(*map(_compiled, (fetch, next_datagram, free_rows, send, wait)))
 
 
 class LoopbackNetwork:

@@ -45,7 +45,7 @@ def membership() -> MembershipStatus:
 
 def feed(membership: MembershipStatus, *messages: ToWorker) -> None:
     for message in messages:
-        membership.take(message)
+        membership.on_message(message)
 
 
 def test_an_epoch_is_over_when_workers_are_missing_for_the_next(membership: MembershipStatus) -> None:

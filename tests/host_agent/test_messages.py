@@ -18,8 +18,8 @@ from host_agent.transport.messages import (
     fetch,
     make_inbox,
     make_outbox,
+    next_datagram,
     send,
-    take,
 )
 from host_agent.transport.system_calls import POLLFD
 from netsum_common.sockets import SOL_UDP, UDP_GRO
@@ -56,7 +56,7 @@ class End:
         """All that came in one call; where a datagram came alone and was longer than a row, what fits."""
         fetch(self.ends)
         datagrams = []
-        while (datagram := take(self.ends))[1] >= 0:
+        while (datagram := next_datagram(self.ends))[1] >= 0:
             datagrams.append(ctypes.string_at(*datagram))
         return datagrams
 

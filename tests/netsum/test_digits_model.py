@@ -47,7 +47,7 @@ def test_training_in_one_process_learns_the_digits() -> None:
     model = Perceptron((64, 64, 10))
     descent = MomentumDescent(model.initial_parameters(seed=0), rate=0.1)
     for step in range(150):
-        batch = train.take(batch_indices(step, len(train), 128, seed=0))
+        batch = train.select(batch_indices(step, len(train), 128, seed=0))
         descent.step(model.gradient(descent.parameters, batch.pixels, batch.digits)[1])
     assert model.accuracy(descent.parameters, test.pixels, test.digits) > 0.95
 

@@ -26,7 +26,7 @@ from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 from netsum_common.memory import pointer
 from sim.network.engine.events import CONTROL, FLOW_TIMER, MESSAGE_READY, push
 from sim.network.engine.links import send
-from sim.network.engine.packets import ACKNOWLEDGEMENT, SEGMENT, packet_of, release, take
+from sim.network.engine.packets import ACKNOWLEDGEMENT, SEGMENT, allocate, packet_of, release
 from sim.network.engine.records import FLOW, LINK, MESSAGE, NODE, PACKET, PLACE, RING, STALL
 from sim.network.engine.ways import link_towards
 
@@ -430,7 +430,7 @@ def on_segment(world: Record, row: Integer) -> None:
 
 @compiled
 def _take(world: Record, kind: Integer, flow: Integer, target: Integer, wire_bytes: Integer) -> Integer:
-    row = take(world)
+    row = allocate(world)
     described = packet_of(world, row)
     described.kind = kind
     described.length = 0

@@ -37,7 +37,7 @@ def frame_address(world: Record, packet: Integer) -> Integer:
 
 
 @compiled
-def take(world: Record) -> Integer:
+def allocate(world: Record) -> Integer:
     """Return a packet that was free. There must be one."""
     world.free_count -= 1
     return np.int64(carray(pointer(world.free), (world.packet_room,), np.int32)[world.free_count])
@@ -68,7 +68,7 @@ def lose(world: Record, packet: Integer) -> None:
 @compiled
 def copy_packet(world: Record, packet: Integer) -> Integer:
     """Return a copy of a packet."""
-    copy = take(world)
+    copy = allocate(world)
     records = carray(pointer(world.packets), (world.packet_room,), PACKET)
     original = records[packet]
     twin = records[copy]

@@ -18,11 +18,11 @@ from sim.frames import HEADERS_BYTES
 from sim.network.engine.links import send
 from sim.network.engine.packets import (
     SLOT_PROTOCOL,
+    allocate,
     frame_address,
     lose,
     packet_of,
     release,
-    take,
 )
 from sim.network.engine.records import LINK, NODE, SWITCH
 from sim.network.engine.ways import link_towards
@@ -100,7 +100,7 @@ def send_output(world: Record, number: Integer) -> None:
         if link < 0 or length > world.row_bytes - 64:
             switch.unreachable += 1
             continue
-        packet = take(world)
+        packet = allocate(world)
         described = packet_of(world, packet)
         described.kind = SLOT_PROTOCOL
         described.length = length

@@ -12,7 +12,7 @@ from netsum_common.memory import pointer
 from sim.network.engine import dice
 from sim.network.engine.events import GENERATE, push
 from sim.network.engine.links import send
-from sim.network.engine.packets import BACKGROUND, packet_of, release, take
+from sim.network.engine.packets import BACKGROUND, allocate, packet_of, release
 from sim.network.engine.records import GAPS, GENERATOR
 from sim.network.engine.ways import link_towards
 
@@ -49,7 +49,7 @@ def generate(world: Record, number: Integer) -> None:
     link = link_towards(world, source.source, source.target)
     due = source.burst if source.gaps == _EVEN or source.thrown > 0 else np.int64(0)
     for _ in range(due):
-        packet = take(world)
+        packet = allocate(world)
         described = packet_of(world, packet)
         described.kind = BACKGROUND
         described.length = 0

@@ -21,7 +21,7 @@ from sim.network.engine.core import call_take_in, call_transmit
 from sim.network.engine.events import WORKER_TIMER, push
 from sim.network.engine.links import send
 from sim.network.engine.outputs import accepted, check_output
-from sim.network.engine.packets import SLOT_PROTOCOL, frame_address, packet_of, release, take
+from sim.network.engine.packets import SLOT_PROTOCOL, allocate, frame_address, packet_of, release
 from sim.network.engine.records import NEVER, PS_PER_NS, WORKER
 
 CONTINUES, NEEDS_PYTHON, SAMPLED, SUM_MISSING = range(4)
@@ -166,7 +166,7 @@ def _work(world: Record, worker: Record, cost_ps: Integer) -> None:
 @compiled
 def _send(world: Record, worker: Record, row: Integer, length: Integer) -> None:
     """Make a frame of a datagram in the scratch rows and send it."""
-    packet = take(world)
+    packet = allocate(world)
     described = packet_of(world, packet)
     described.kind = SLOT_PROTOCOL
     described.length = HEADERS_BYTES + length

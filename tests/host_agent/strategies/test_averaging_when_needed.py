@@ -82,7 +82,7 @@ def _rounds_to_target(rank: int, world: int, epochs: int, batch: int) -> int:
     torch.manual_seed(0)
     train, test = load_digits(0)
     shards = np.array_split(train.digits.argsort(kind="stable"), 2 * world)
-    own = train.take(np.concatenate([shards[rank], shards[rank + world]]))
+    own = train.select(np.concatenate([shards[rank], shards[rank + world]]))
     inputs, targets = torch.from_numpy(own.pixels), torch.from_numpy(own.digits)
     model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -552,7 +552,7 @@ def test_poisson_traffic_has_the_gaps_of_its_distribution() -> None:
         network.pending.add(("traffic", 0))
         network.at(40_000_000, network.pending.clear)
         network.run(limit_ns=50_000_000)
-        network.trace.take()
+        network.trace.flush()
         times = np.concatenate([rows["time_ps"] for rows, _ in network.trace.parts])
         gaps.append(np.diff(times) / 8e6)
     even, uniform, poisson = gaps
@@ -577,7 +577,7 @@ def test_sources_at_random_do_not_begin_together(kind: str) -> None:
     network.pending = {("traffic", 0)}
     network.at(10**6, network.pending.clear)
     network.run(limit_ns=10**7)
-    network.trace.take()
+    network.trace.flush()
     rows = np.concatenate([rows for rows, _ in network.trace.parts])
     firsts = np.array([rows["time_ps"][rows["where"] == where].min() for where in np.unique(rows["where"])])
     gaps = (firsts - 5_000_000) / 8e6
