@@ -1,4 +1,4 @@
-"""Errors of commands; `netsum.cli.errors` turns them into sentences and exit statuses."""
+"""Errors of commands; `netsum.cli.exits` turns them into sentences and exit statuses."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

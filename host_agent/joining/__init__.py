@@ -2,7 +2,7 @@
 
 from host_agent.job_api import CONTROLLER_VARIABLE
 from host_agent.job_api.slot_request import BandwidthDelay, IfFull, Share, Slots
-from host_agent.joining.errors import AbsentWorkersError, JoinError, NoSlotsError
+from host_agent.joining.join_errors import AbsentWorkersError, JoinError, NoSlotsError
 from host_agent.joining.local import service_in_use, start_service
 from host_agent.joining.membership import Membership
 from host_agent.joining.request import join

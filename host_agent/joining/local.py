@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import IO, Final
 
 from host_agent.compilation_news import news
-from host_agent.joining.errors import JoinError
+from host_agent.joining.join_errors import JoinError
 from host_agent.joining.membership import open_memberships
 from netsum_common.programs import command_of
 

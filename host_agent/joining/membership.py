@@ -17,11 +17,11 @@ from host_agent.forks import INHERITED, OfOneProcess
 from host_agent.job_api import CONTROLLER_VARIABLE, jobs_pb2
 from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
 from host_agent.job_api.tickets import admission_of
-from host_agent.joining.errors import JoinError
+from host_agent.joining.join_errors import JoinError
 from host_agent.joining.leaf import LeafKeeper
 from host_agent.joining.membership_status import MembershipStatus, Watcher
-from host_agent.joining.report import report_of
 from host_agent.joining.stream import JoinStream
+from host_agent.joining.worker_report import report_of
 from host_agent.lifecycle import Lifecycle, State
 from host_agent.wire import Admission
 from netsum_common.channel import ChannelError, TlsFiles, connection_fault, what_to_do

@@ -13,8 +13,8 @@ from host_agent.forks import INHERITED
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
 from host_agent.job_api.tickets import admission_of
-from host_agent.joining.errors import AbsentWorkersError, JoinError, NoSlotsError
-from host_agent.joining.states import MEMBERSHIP_TRANSITIONS, MembershipEvent, MembershipState
+from host_agent.joining.join_errors import AbsentWorkersError, JoinError, NoSlotsError
+from host_agent.joining.membership_states import MEMBERSHIP_TRANSITIONS, MembershipEvent, MembershipState
 from host_agent.wire import Admission
 from netsum_common.states import next_state
 

@@ -8,7 +8,7 @@ from host_agent.job_api import CONTROLLER_VARIABLE
 from host_agent.job_api.job_request import JobRequest
 from host_agent.job_api.slot_request import IfFull, Slots
 from host_agent.joining.addresses import hardware_addresses, own_addresses
-from host_agent.joining.errors import JoinError
+from host_agent.joining.join_errors import JoinError
 from host_agent.joining.leaf import machine, wants_leaf
 from host_agent.joining.membership import Membership
 from netsum_common.channel import TlsFiles

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from host_agent.codecs.accumulator import Accumulator
 from host_agent.errors import MisuseError
-from host_agent.torch.memory import array_of
+from host_agent.torch.tensor_memory import array_of
 
 
 class MicroBatches:

@@ -13,7 +13,7 @@ from torch import Tensor
 from host_agent.collectives import Op
 from host_agent.errors import SumOverflowError, UnsupportedTypeError
 from host_agent.torch.calls import nothing
-from host_agent.torch.memory import array_of, overwrite
+from host_agent.torch.tensor_memory import array_of, overwrite
 
 Array = npt.NDArray[Any]
 Kind = str  # SUM, AVG, MIN, MAX, BOR, BAND, PRODUCT, BXOR or PREMUL_SUM.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from host_agent.errors import UnsupportedTypeError
 from host_agent.torch.calls import nothing
-from host_agent.torch.memory import overwrite
+from host_agent.torch.tensor_memory import overwrite
 
 
 class Staged(NamedTuple):

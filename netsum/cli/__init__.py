@@ -19,6 +19,6 @@ def main() -> None:
         from netsum.extras import install_command
 
         sys.exit(f"netsum: the command needs the Python package {package}: {install_command(package)}")
-    except KeyboardInterrupt:  # Before `netsum.cli.errors` is there to handle it.
+    except KeyboardInterrupt:  # Before `netsum.cli.exits` is there to handle it.
         print("netsum: interrupted", file=sys.stderr)
         sys.exit(130)

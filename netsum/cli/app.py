@@ -9,7 +9,7 @@ from netsum.cli.aggregator import aggregator_app
 from netsum.cli.bench import bench_app
 from netsum.cli.compression import compression_app
 from netsum.cli.controller import controller_app
-from netsum.cli.errors import CommandGroup
+from netsum.cli.exits import CommandGroup
 from netsum.cli.job import job_app
 from netsum.cli.parameters import Commands
 from netsum.cli.run import run_app

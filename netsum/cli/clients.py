@@ -38,7 +38,7 @@ def as_operator(
     """Make a command whose options name a controller, and which is called with a client of that.
 
     `changes`: whether it changes something there, so that a controller that nobody named must be the only one. `check`:
-    refuses wrong options before a controller is chosen. `netsum.cli.errors` reports the errors of connecting (CommandError,
+    refuses wrong options before a controller is chosen. `netsum.cli.exits` reports the errors of connecting (CommandError,
     TestbedError, ControllerError, NetsumError).
     """
     own = list(inspect.signature(command).parameters.values())[1:]

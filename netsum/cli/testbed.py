@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from netsum.cli import completions, testbed_captures, testbed_up
-from netsum.cli.errors import fail
+from netsum.cli.exits import fail
 from netsum.cli.options import AsJson, TestbedOption
 from netsum.cli.parameters import Commands
 from netsum.cli.testbed_state import as_document, condition, node_environment, path_text, require_ready, show

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from host_agent.wire.constants import UDP_PORT
 from netsum.compiling import await_compiled, compiling
 from netsum.digits.dataset import Images, load_digits
-from netsum.digits.report import Reference, table
+from netsum.digits.digits_report import Reference, table
 from netsum.digits.task import DigitsTask
 from netsum.digits.training import (
     TrainingOutcome,

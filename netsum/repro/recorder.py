@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from netsum.repro.records import SHOW_STACKS
+from netsum.repro.recordings import SHOW_STACKS
 
 REVERSED_GLOO: Final = "netsum_repro"
 """Name of the backend that is Gloo with the order of the ranks reversed."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from netsum.command_errors import CommandError, UsageError
-from netsum.repro.records import SHOW_STACKS, Difference, first_difference
+from netsum.repro.recordings import SHOW_STACKS, Difference, first_difference
 from topologies.children import Child
 
 OVER: Final = {

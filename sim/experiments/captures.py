@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from sim.frames import headers
+from sim.network.engine.engine_records import PS_PER_NS
 from sim.network.engine.packets import LINK_HEADER_BYTES
-from sim.network.engine.records import PS_PER_NS
 from sim.network.engine.trace import LEAVES
 from sim.network.network import Network
 

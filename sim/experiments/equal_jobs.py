@@ -19,7 +19,7 @@ from host_agent.wire.constants import MAX_JOB_ID
 from sim.experiments.scenario import Scenario, topology_of
 from sim.experiments.settings import JobTable, Settings, TopologyTable
 from sim.experiments.work import work_of
-from sim.network.engine.records import COUNTS
+from sim.network.engine.engine_records import COUNTS
 from sim.peers.table import server_count
 
 _SWITCH_COUNTS: Final = ("packets", "lost_in_queue", "unreachable", "busy_total_ps", "longest_wait_ps")

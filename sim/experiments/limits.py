@@ -8,7 +8,7 @@ from sim.experiments.netsum_job import NetsumJob
 from sim.experiments.peer_job import PeerJob
 from sim.experiments.scenario import Scenario
 from sim.experiments.work import work_of
-from sim.network.engine.records import PS_PER_NS
+from sim.network.engine.engine_records import PS_PER_NS
 
 _BUSY = 0.9  # From this share of the time on, something that is busy is what limits.
 

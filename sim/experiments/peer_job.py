@@ -11,7 +11,7 @@ from sim.experiments.experiment import Point
 from sim.experiments.netsum_job import NetsumJob
 from sim.experiments.scenario import Scenario, host_cost
 from sim.experiments.work import Work, late_ns, slowness
-from sim.network.engine.records import PS_PER_NS
+from sim.network.engine.engine_records import PS_PER_NS
 from sim.network.messages import Messages, TransportParameters
 from sim.peers.group import Group, Tokens
 from sim.peers.table import COLOCATED, PEERS, PIECES, server_count

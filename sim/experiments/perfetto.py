@@ -9,8 +9,8 @@ from sim.errors import SimulationError
 from sim.experiments.netsum_job import NetsumJob
 from sim.experiments.peer_job import PeerJob
 from sim.experiments.scenario import Scenario
+from sim.network.engine.engine_records import PS_PER_NS
 from sim.network.engine.packets import SLOT_PROTOCOL
-from sim.network.engine.records import PS_PER_NS
 from sim.network.engine.trace import LEAVES
 
 _SEQUENCE: Final = 1

@@ -12,7 +12,7 @@ from sim.experiments.perfetto import packet_text, write_trace
 from sim.experiments.running import Watch, run_point
 from sim.experiments.scenario import Programs, Scenario
 from sim.experiments.store import StoreError
-from sim.network.engine.records import PS_PER_NS
+from sim.network.engine.engine_records import PS_PER_NS
 from sim.network.engine.trace import LEAVES
 
 PACKETS_SHOWN = 20_000  # Packets of the page: a browser holds them all.

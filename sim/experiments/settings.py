@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from host_agent.wire.constants import MAX_CHILDREN, MAX_JOB_ID, MAX_WORLD_SIZE, POOL_SLOTS
 from netsum_common.lane_counts import LINK_LANES
-from sim.network.engine.records import GAPS
+from sim.network.engine.engine_records import GAPS
 from sim.peers.table import PEERS
 from topologies.fields import Fields, flag_field, integer_field, text_field
 from topologies.generated import KINDS, MAX_FAT_TREE_PORTS, MAX_HOSTS

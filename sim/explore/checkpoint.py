@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from host_agent.errors import NetsumError
 from netsum_common.sources import sources_stamp
-from sim.explore.engine.states import SEARCH
+from sim.explore.engine.found_states import SEARCH
 from sim.explore.scenario import Scenario, from_document
 from sim.explore.search import Search
 from sim.explore.system import System

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from sim.explore.engine.expand import EXHAUSTED, FOUND, MORE_ROOM, check_parts, explore
 from sim.explore.engine.fair import FAIR_ROUNDS
-from sim.explore.engine.states import COUNTS, LEVELS, SEARCH, emit, part_bytes
+from sim.explore.engine.found_states import COUNTS, LEVELS, SEARCH, emit, part_bytes
 from sim.explore.engine.visited import rehash
 from sim.explore.system import System
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sim.explore.engine.fair import FAIR_ROUNDS
-from sim.explore.engine.states import BREADTH_FIRST, SEARCH, check_end
+from sim.explore.engine.found_states import BREADTH_FIRST, SEARCH, check_end
 from sim.explore.story import StoryEvent, StoryStep, events_of
 from sim.explore.system import System
 

@@ -19,6 +19,7 @@ from controller.jobs import Job
 from host_agent.protocol.records import COUNTERS
 from host_agent.wire.constants import HEADER_OFFSET_CHUNK, HEADER_OFFSET_EXPONENT, POOL_VERSIONS
 from sim.frames import HEADERS_BYTES
+from sim.network.engine.engine_records import NEVER, PS_PER_NS
 from sim.network.engine.events import HEAP_WORDS
 from sim.network.engine.packets import FRAME_AT, PAYLOAD_AT, SLOT_PROTOCOL
 from sim.network.engine.periods import (
@@ -35,7 +36,6 @@ from sim.network.engine.periods import (
     shift_events,
     skip_workers,
 )
-from sim.network.engine.records import NEVER, PS_PER_NS
 from sim.network.graph import Node
 from sim.network.network import Network
 from sim.network.worker import Worker
@@ -83,7 +83,7 @@ class _Group:
     number: int
     workers: Array
     links: Array
-    switches: Array  # Rows of `records.SWITCH`.
+    switches: Array  # Rows of `engine_records.SWITCH`.
     registers: list[tuple[str, Array]]  # The cells of its slots, by the register's last name.
     counters: list[Array]
     alone: bool  # No other traffic passes its nodes.

@@ -13,10 +13,10 @@ from host_agent.words import plural
 from sim.errors import SimulationError
 from sim.frames import FIRST_UDP_PORT, HEADERS_BYTES
 from sim.network.engine.dice import chance_of
-from sim.network.engine.records import LINK, NEVER, NODE, PS_PER_NS, PS_PER_S, SWITCH
+from sim.network.engine.engine_records import LINK, NEVER, NODE, PS_PER_NS, PS_PER_S, SWITCH
 from sim.network.engine.switches import HOST_NODE, SWITCH_NODE
 from sim.network.engine.ways import link_towards
-from sim.network.memory import NetworkMemory, RecordRows
+from sim.network.network_memory import NetworkMemory, RecordRows
 from sim.network.parameters import HostCost, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch
 from sim.network.routes import find_routes
@@ -283,17 +283,17 @@ class Graph:
 
     @property
     def link_records(self) -> npt.NDArray[Any]:
-        """The records of the links' directions (`records.LINK`)."""
+        """The records of the links' directions (`engine_records.LINK`)."""
         return self._links.rows
 
     @property
     def switch_records(self) -> npt.NDArray[Any]:
-        """The records of the switches (`records.SWITCH`)."""
+        """The records of the switches (`engine_records.SWITCH`)."""
         return self._switch_rows.rows
 
     @property
     def node_records(self) -> npt.NDArray[Any]:
-        """The records of the nodes (`records.NODE`)."""
+        """The records of the nodes (`engine_records.NODE`)."""
         return self._node_rows.rows
 
     def _switch_number(self, node: Node) -> int:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sim.network.engine.engine_records import NEVER, PS_PER_NS, RING
 from sim.network.engine.events import MESSAGE_READY, push
 from sim.network.engine.flows import PER_PACKET, RING_ACKNOWLEDGED, TAKES_TURN, TO_PYTHON, WITHIN_HOST
-from sim.network.engine.records import NEVER, PS_PER_NS, RING
 
 if TYPE_CHECKING:
     from sim.network.graph import Node

@@ -11,8 +11,7 @@ from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
 from host_agent.wire import Admission
 from sim.frames import FIRST_UDP_PORT, headers
 from sim.network.engine import loop
-from sim.network.engine.events import CONTROL, GENERATE, push
-from sim.network.engine.records import (
+from sim.network.engine.engine_records import (
     FLOW,
     GAPS,
     GENERATOR,
@@ -25,9 +24,10 @@ from sim.network.engine.records import (
     STALL,
     WORKER,
 )
+from sim.network.engine.events import CONTROL, GENERATE, push
 from sim.network.engine.workers import NEEDS_PYTHON, drive
 from sim.network.graph import ENDPOINTS_PER_NODE, Graph, NetworkError, Node, UnfinishedError
-from sim.network.memory import NetworkMemory, RecordRows, address_of, together
+from sim.network.network_memory import NetworkMemory, RecordRows, address_of, together
 from sim.network.outputs import Outputs
 from sim.network.packet_trace import PacketTrace
 from sim.network.parameters import Traffic
@@ -398,10 +398,10 @@ class Network(Graph):
 
     @property
     def generator_records(self) -> npt.NDArray[Any]:
-        """The records of the sources of background traffic (`records.GENERATOR`)."""
+        """The records of the sources of background traffic (`engine_records.GENERATOR`)."""
         return self._generators.rows
 
     @property
     def worker_records(self) -> npt.NDArray[Any]:
-        """The records of the workers (`records.WORKER`)."""
+        """The records of the workers (`engine_records.WORKER`)."""
         return self._worker_rows.rows

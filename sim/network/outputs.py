@@ -6,9 +6,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sim.network.engine.engine_records import OUTPUT
 from sim.network.engine.outputs import ERASED
-from sim.network.engine.records import OUTPUT
-from sim.network.memory import RecordRows, address_of
+from sim.network.network_memory import RecordRows, address_of
 
 _AT_A_TIME: Final = 1 << 18  # Elements that are compared together, so that they need little memory.
 

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.frames import HEADERS_BYTES
+from sim.network.engine.engine_records import TRACE
 from sim.network.engine.packets import PAYLOAD_AT
-from sim.network.engine.records import TRACE
-from sim.network.memory import NetworkMemory
+from sim.network.network_memory import NetworkMemory
 
 _ROWS: Final = 1 << 16  # Packets that compiled code writes down before Python takes them.
 

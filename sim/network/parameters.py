@@ -63,7 +63,7 @@ class Traffic:
     rate_bps: int  # Counting frames.
     packet_bytes: int = 1514  # Bytes of a frame.
     burst: int = 1  # Packets at once.
-    gaps: str = "even"  # Gaps between bursts (`records.GAPS`).
+    gaps: str = "even"  # Gaps between bursts (`engine_records.GAPS`).
     start_ns: int = 0
     stop_ns: int = 10**12
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from sim.network.engine.packets import release
 from sim.network.engine.switches import send_output
-from sim.network.memory import NetworkMemory, RecordRows, address_of
+from sim.network.network_memory import NetworkMemory, RecordRows, address_of
 from sim.network.programming import ProgrammedSwitch
 from sim.switch.control_plane import ControlPlane
 

@@ -10,7 +10,7 @@ from host_agent.collectives import Collective
 from host_agent.protocol.core import WorkerCore
 from host_agent.schedule import Outcome, Schedule
 from host_agent.wire import Admission
-from sim.network.engine.records import PS_PER_NS
+from sim.network.engine.engine_records import PS_PER_NS
 from sim.network.parameters import HostCost
 
 Plan = Callable[[Admission, int], Collective[Any]]
@@ -22,7 +22,7 @@ class WorkersNetwork(Protocol):
 
     @property
     def worker_records(self) -> Any:
-        """Records `records.WORKER` of all workers."""
+        """Records `engine_records.WORKER` of all workers."""
 
     @property
     def now_ps(self) -> int:
@@ -95,7 +95,7 @@ class Worker:
 
     @property
     def record(self) -> Any:
-        """The worker's record in the network (`records.WORKER`)."""
+        """The worker's record in the network (`engine_records.WORKER`)."""
         return self._network.worker_records[self.number]
 
     @property

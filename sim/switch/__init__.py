@@ -1,7 +1,10 @@
 """The embedded switch: any v1model program, from its BMv2 JSON to machine code."""
 
 from sim.switch.entries import Exact, Lpm, Match, Optional, Range, TableEntry, Ternary
-from sim.switch.errors import (
+from sim.switch.loader import load_program
+from sim.switch.packets import Packets
+from sim.switch.switch import Digest, Switch, SwitchState
+from sim.switch.switch_errors import (
     DuplicateError,
     EntryError,
     FullError,
@@ -10,9 +13,6 @@ from sim.switch.errors import (
     UnknownNameError,
     UnsupportedProgramError,
 )
-from sim.switch.loader import load_program
-from sim.switch.packets import Packets
-from sim.switch.switch import Digest, Switch, SwitchState
 
 __all__ = [
     "Digest",

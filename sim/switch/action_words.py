@@ -1,7 +1,7 @@
 """An action and its arguments, as the words that table entries and profile members hold."""
 
 from sim.switch import ir
-from sim.switch.errors import EntryError, UnknownNameError
+from sim.switch.switch_errors import EntryError, UnknownNameError
 from sim.switch.table_layout import split, words
 
 

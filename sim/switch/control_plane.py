@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from sim.switch import ir
 from sim.switch.entries import Match, TableEntry
-from sim.switch.errors import EntryError, InUseError, UnknownNameError
 from sim.switch.extern_memory import ExternMemory, MeterRate, read_meter, write_meter
 from sim.switch.layout import Context
 from sim.switch.packets import Packets
 from sim.switch.profile_memory import ProfileMemory
 from sim.switch.replication import Replica, Replication
 from sim.switch.saved_state import Digest
+from sim.switch.switch_errors import EntryError, InUseError, UnknownNameError
 from sim.switch.table_memory import TableMemory
 
 GROWTH_TABLE, BMV2_GROWTH_BYTES = ".packet_growth", 512

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from sim.switch import ir
 from sim.switch.codegen.externs import METER_RATE_WORDS
-from sim.switch.errors import EntryError, UnknownNameError
 from sim.switch.layout import Context
+from sim.switch.switch_errors import EntryError, UnknownNameError
 from sim.switch.table_layout import split
 
 MeterRate = tuple[float, int]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from sim.switch import ir
-from sim.switch.errors import UnsupportedProgramError
 from sim.switch.load_expressions import ExpressionReader, source_place
 from sim.switch.load_tables import TableReader
 from sim.switch.primitives import HASHES, check_primitive
+from sim.switch.switch_errors import UnsupportedProgramError
 
 _PARSER_OPS = {"extract", "extract_VL", "set", "verify", "shift", "advance", "primitive"}
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from sim.switch import ir
 from sim.switch.action_words import find_action, pack_action
-from sim.switch.errors import DuplicateError, EntryError, FullError, InUseError, UnknownNameError
+from sim.switch.switch_errors import DuplicateError, EntryError, FullError, InUseError, UnknownNameError
 from sim.switch.table_layout import member_words
 
 _M64 = (1 << 64) - 1

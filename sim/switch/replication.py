@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.switch.errors import EntryError, UnknownNameError
+from sim.switch.switch_errors import EntryError, UnknownNameError
 
 Replica = tuple[int, int]
 _GROUPS = 1 << 16

@@ -9,8 +9,8 @@ from sim.switch import ir
 from sim.switch.action_words import find_action, pack_action
 from sim.switch.codegen.externs import METER_RATE_WORDS
 from sim.switch.entries import Exact, Lpm, Match, Optional, Range, TableEntry, Ternary
-from sim.switch.errors import DuplicateError, EntryError, FullError, UnknownNameError
 from sim.switch.profile_memory import ProfileMemory
+from sim.switch.switch_errors import DuplicateError, EntryError, FullError, UnknownNameError
 from sim.switch.table_layout import TOMBSTONE, TableShape, mix, split, words
 
 _M64 = (1 << 64) - 1

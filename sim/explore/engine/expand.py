@@ -1,4 +1,4 @@
-"""The search: take a state, make every step from it, keep new states (`states`).
+"""The search: take a state, make every step from it, keep new states (`found_states`).
 
 Breadth first finds shortest ways. Largest first, in which of the states with the least progress the one with the most
 packets is expanded next, leaves out the most: when a state is expanded, most of those that are equal but for their
@@ -16,9 +16,7 @@ from netsum_common.memory import compare_bytes, copy_bytes, pointer
 from sim.explore.engine import step_codes as codes
 from sim.explore.engine import world as w
 from sim.explore.engine.finished import check_part
-from sim.explore.engine.packets import contains, packet_kind
-from sim.explore.engine.packing import host_at, unpack
-from sim.explore.engine.states import (
+from sim.explore.engine.found_states import (
     BREADTH_FIRST,
     COUNTS,
     DEPTH_FIRST,
@@ -29,6 +27,8 @@ from sim.explore.engine.states import (
     part_bytes,
     words_of,
 )
+from sim.explore.engine.packets import contains, packet_kind
+from sim.explore.engine.packing import host_at, unpack
 from sim.explore.engine.step_codes import step_code
 from sim.explore.engine.steps import apply, only_packets_differ
 from sim.explore.engine.worker_steps import timers_of

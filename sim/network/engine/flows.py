@@ -24,10 +24,10 @@ from numba import carray
 
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 from netsum_common.memory import pointer
+from sim.network.engine.engine_records import FLOW, LINK, MESSAGE, NODE, PACKET, PLACE, RING, STALL
 from sim.network.engine.events import CONTROL, FLOW_TIMER, MESSAGE_READY, push
 from sim.network.engine.links import send
 from sim.network.engine.packets import ACKNOWLEDGEMENT, SEGMENT, allocate, packet_of, release
-from sim.network.engine.records import FLOW, LINK, MESSAGE, NODE, PACKET, PLACE, RING, STALL
 from sim.network.engine.ways import link_towards
 
 PER_PACKET: Final = 1000  # Windows are counted in thousandths of a packet.

@@ -14,6 +14,7 @@ from numba import carray
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import pointer
 from sim.network.engine import dice
+from sim.network.engine.engine_records import LINK, PS_PER_S
 from sim.network.engine.events import ARRIVAL, next_tie, push, remove_first, replace_first
 from sim.network.engine.packets import (
     ACKNOWLEDGEMENT,
@@ -23,7 +24,6 @@ from sim.network.engine.packets import (
     lose,
     packet_of,
 )
-from sim.network.engine.records import LINK, PS_PER_S
 from sim.network.engine.scripts import DELAY, PASSES, scripted_action
 from sim.network.engine.trace import LEAVES, LOST_ON_LINK, note
 

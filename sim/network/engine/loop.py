@@ -7,6 +7,7 @@ from numba import carray
 
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import pointer
+from sim.network.engine.engine_records import LINK, NODE
 from sim.network.engine.events import (
     ARRIVAL,
     CONTROL,
@@ -24,7 +25,6 @@ from sim.network.engine.flows import on_acknowledgement, on_flow_timer, on_messa
 from sim.network.engine.links import follow
 from sim.network.engine.packets import ACKNOWLEDGEMENT, BACKGROUND, SLOT_PROTOCOL, lose, packet_of, release
 from sim.network.engine.prefetching import bring_closer
-from sim.network.engine.records import LINK, NODE
 from sim.network.engine.switches import SWITCH_NODE, UNFINISHED, on_packet
 from sim.network.engine.traffic import generate, on_background
 from sim.network.engine.workers import (

@@ -18,8 +18,8 @@ from host_agent.wire.constants import HEADER_OFFSET_CHUNK
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import load32, pointer
 from sim.frames import HEADERS_BYTES
+from sim.network.engine.engine_records import OUTPUT
 from sim.network.engine.packets import frame_address
-from sim.network.engine.records import OUTPUT
 
 ERASED: Final = 0xFF  # The byte that erases blocks; four of them are a NaN.
 

@@ -13,7 +13,7 @@ from numba import carray
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 from netsum_common.memory import copy_bytes, pointer
 from sim.frames import HEADERS_BYTES
-from sim.network.engine.records import FLOW, PACKET, STALL
+from sim.network.engine.engine_records import FLOW, PACKET, STALL
 
 LINK_HEADER_BYTES: Final = 14
 PAYLOAD_AT: Final = 64

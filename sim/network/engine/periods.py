@@ -17,6 +17,7 @@ from host_agent.protocol.records import CORE, COUNTERS, FAILURE_NONE, PASS, PASS
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 from netsum_common.memory import pointer
 from sim.network.engine import dice
+from sim.network.engine.engine_records import LINK, NEVER, OUTPUT, PS_PER_NS, WORKER
 from sim.network.engine.events import (
     ARRIVAL,
     CONTROL,
@@ -27,7 +28,6 @@ from sim.network.engine.events import (
     event_target,
 )
 from sim.network.engine.packets import packet_of
-from sim.network.engine.records import LINK, NEVER, OUTPUT, PS_PER_NS, WORKER
 
 Numbers = npt.NDArray[np.int64]
 

@@ -18,9 +18,9 @@ from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import pointer
 from sim.frames import HEADERS_BYTES
+from sim.network.engine.engine_records import LINK, NODE, PACKET, WORKER
 from sim.network.engine.events import ARRIVAL, HEAP_WORDS, event_kind, event_packet, event_target
 from sim.network.engine.packets import frame_address, packet_of
-from sim.network.engine.records import LINK, NODE, PACKET, WORKER
 from sim.network.engine.switches import HOST_NODE
 
 _LINE: Final = 64

@@ -11,8 +11,8 @@ from host_agent.wire.header import HEADER_WORDS, read_header
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import pointer
 from sim.frames import HEADERS_BYTES
+from sim.network.engine.engine_records import SCRIPT
 from sim.network.engine.packets import SLOT_PROTOCOL, frame_address, packet_of
-from sim.network.engine.records import SCRIPT
 
 ANY: Final = -1
 PASSES, DROP, DELAY = range(3)

@@ -15,6 +15,7 @@ from host_agent.wire.constants import HEADER_BYTES, HEADER_OFFSET_CHUNK
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, load16, load32, pointer
 from sim.frames import HEADERS_BYTES
+from sim.network.engine.engine_records import LINK, NODE, SWITCH
 from sim.network.engine.links import send
 from sim.network.engine.packets import (
     SLOT_PROTOCOL,
@@ -24,7 +25,6 @@ from sim.network.engine.packets import (
     packet_of,
     release,
 )
-from sim.network.engine.records import LINK, NODE, SWITCH
 from sim.network.engine.ways import link_towards
 from sim.switch.codegen.traffic import DONE
 from sim.switch.ports.program_call import run_program

@@ -9,8 +9,8 @@ from host_agent.wire.header import HEADER_WORDS, read_header
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, pointer
 from sim.frames import HEADERS_BYTES
+from sim.network.engine.engine_records import TRACE
 from sim.network.engine.packets import SLOT_PROTOCOL, frame_address, packet_of
-from sim.network.engine.records import TRACE
 
 LEAVES, LOST_ON_LINK = range(2)  # A packet leaves by a link, between two times; it is lost there.
 

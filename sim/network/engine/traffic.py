@@ -10,10 +10,10 @@ from numba import carray
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import pointer
 from sim.network.engine import dice
+from sim.network.engine.engine_records import GAPS, GENERATOR
 from sim.network.engine.events import GENERATE, push
 from sim.network.engine.links import send
 from sim.network.engine.packets import BACKGROUND, allocate, packet_of, release
-from sim.network.engine.records import GAPS, GENERATOR
 from sim.network.engine.ways import link_towards
 
 _EVEN: Final = GAPS.index("even")

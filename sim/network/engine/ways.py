@@ -7,7 +7,7 @@ from numba import carray
 
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import pointer
-from sim.network.engine.records import NODE
+from sim.network.engine.engine_records import NODE
 
 
 @compiled

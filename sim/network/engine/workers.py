@@ -18,11 +18,11 @@ from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, load16, pointer
 from sim.frames import FIRST_UDP_PORT, HEADERS_BYTES
 from sim.network.engine.core import call_take_in, call_transmit
+from sim.network.engine.engine_records import NEVER, PS_PER_NS, WORKER
 from sim.network.engine.events import WORKER_TIMER, push
 from sim.network.engine.links import send
 from sim.network.engine.outputs import accepted, check_output
 from sim.network.engine.packets import SLOT_PROTOCOL, allocate, frame_address, packet_of, release
-from sim.network.engine.records import NEVER, PS_PER_NS, WORKER
 
 CONTINUES, NEEDS_PYTHON, SAMPLED, SUM_MISSING = range(4)
 """Whether a worker has a pass that is done, or has failed: then its collectives, which are Python's, are to be examined.

@@ -7,14 +7,14 @@ from llvmlite import ir as ll
 
 from sim.switch import ir
 from sim.switch.bpf.emit import FLAGS, PASS_DROPPED, BpfFn, BpfUnit
-from sim.switch.bpf.memory import one_entry_words
+from sim.switch.bpf.mapped_memory import one_entry_words
 from sim.switch.bpf.sections import Section, critical_section
 from sim.switch.codegen.actions import DROP
 from sim.switch.codegen.emit import I32, I64, PTR, VOID, Space, resize
 from sim.switch.codegen.expressions import Expressions
 from sim.switch.codegen.pipeline import ControlWriter
 from sim.switch.codegen.tables import key_words
-from sim.switch.errors import UnsupportedProgramError
+from sim.switch.switch_errors import UnsupportedProgramError
 from sim.switch.table_layout import TableShape
 
 # In the word in front of a table's default action, whose lowest bit says which of two copies counts: whether the table has

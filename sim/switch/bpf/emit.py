@@ -15,10 +15,10 @@ from typing import Any
 from llvmlite import ir as ll
 
 from sim.switch import ir
-from sim.switch.bpf.memory import STATISTICS, BpfMemory, cells
+from sim.switch.bpf.mapped_memory import STATISTICS, BpfMemory, cells
 from sim.switch.codegen.emit import I8, I32, I64, PTR, VOID, Fn, Space, Unit, i
-from sim.switch.errors import UnsupportedProgramError
 from sim.switch.layout import Context, FieldSlot, HeaderShape, WireSlot, align
+from sim.switch.switch_errors import UnsupportedProgramError
 
 KEY_BYTES = 512
 MARK = 0x4E530000  # The first number that stands for a place in the P4 source.

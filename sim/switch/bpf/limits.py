@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from sim.switch import ir
-from sim.switch.errors import UnsupportedProgramError
+from sim.switch.switch_errors import UnsupportedProgramError
 
 _PRIMITIVES = {
     "generate_digest": "a digest",

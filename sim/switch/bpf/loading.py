@@ -17,7 +17,7 @@ from sim.switch import ir
 from sim.switch.bpf import syscall
 from sim.switch.bpf.btf import LOCK_BYTES, LOCK_TYPES, lock_btf
 from sim.switch.bpf.controls import is_trie
-from sim.switch.bpf.memory import PORT_WORDS, PORTS, ROWS, SEVERAL, table_rows
+from sim.switch.bpf.mapped_memory import PORT_WORDS, PORTS, ROWS, SEVERAL, table_rows
 from sim.switch.bpf.objects import BpfObject
 from sim.switch.bpf.programs import PROGRAMS, REPLICA_KEY, Programs
 from sim.switch.bpf.stubs import load_address, stub

@@ -15,8 +15,8 @@ import llvmlite
 from llvmlite import binding
 
 from sim.switch.bpf.objects import BpfObject, read_elf
-from sim.switch.errors import UnsupportedProgramError
 from sim.switch.machine import default_cache_dir, read_object, write_object
+from sim.switch.switch_errors import UnsupportedProgramError
 
 _WIDE = re.compile(r"= (mul|[us]div|[us]rem|shl|lshr|ashr)(?: \w+)* i(\d+) %\S+ (\S+)$")
 _DEADLINE_S = 600

@@ -20,7 +20,7 @@ from netsum_common.errors import NetsumError
 from sim.switch import ir
 from sim.switch.bpf import syscall
 from sim.switch.bpf.emit import CAPTURED, FLAGS, PASS_DROPPED
-from sim.switch.bpf.memory import PORT_WORDS, PORTS
+from sim.switch.bpf.mapped_memory import PORT_WORDS, PORTS
 from sim.switch.bpf.pins import Pins
 from sim.switch.bpf.programs import CAPTURE
 from sim.switch.bpf.switch import XdpSwitch

@@ -31,7 +31,7 @@ from sim.switch.bpf.emit import (
     is_whole,
 )
 from sim.switch.bpf.limits import check_program
-from sim.switch.bpf.memory import PORT_WORDS, PORTS, ROWS, SEVERAL, cells
+from sim.switch.bpf.mapped_memory import PORT_WORDS, PORTS, ROWS, SEVERAL, cells
 from sim.switch.bpf.sections import Section
 from sim.switch.codegen.actions import DROP, DROP_PORT, Primitives, write_actions
 from sim.switch.codegen.deparser import header_room
@@ -41,8 +41,8 @@ from sim.switch.codegen.parser import write_parser
 from sim.switch.codegen.pipeline import egress_spec, set_egress_metadata
 from sim.switch.codegen.queued import clear_all_but
 from sim.switch.codegen.wire import extract_header, write_header
-from sim.switch.errors import UnsupportedProgramError
 from sim.switch.layout import INTERNAL, State
+from sim.switch.switch_errors import UnsupportedProgramError
 
 PROGRAMS = ("arrive", "copy")
 ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT = range(5)

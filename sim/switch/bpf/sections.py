@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.switch import ir
-from sim.switch.errors import UnsupportedProgramError
+from sim.switch.switch_errors import UnsupportedProgramError
 
 _WRITES_FIRST = {"register_write", "count", "_jump", "_jump_if_zero", "log_msg", "assert", "assume"}
 

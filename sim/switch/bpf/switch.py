@@ -18,7 +18,7 @@ from sim.switch.bpf.controls import HAS_ENTRIES, HAS_ONE, IN_SECOND, is_trie
 from sim.switch.bpf.emit import CAPTURED, FLAGS, MARK, OBSERVED
 from sim.switch.bpf.loading import RING_BYTES, Kernel
 from sim.switch.bpf.machine import compile_module
-from sim.switch.bpf.memory import STATISTICS, table_rows
+from sim.switch.bpf.mapped_memory import STATISTICS, table_rows
 from sim.switch.bpf.programs import (
     GROUP_VERDICT,
     PORT,

@@ -8,9 +8,9 @@ from llvmlite import ir as ll
 from sim.switch import ir
 from sim.switch.codegen.emit import I32, I64, PTR, VOID, Fn, Space, Unit, i, resize
 from sim.switch.codegen.places import HeaderPlace
-from sim.switch.codegen.runs import PrimitiveRun, find_runs
+from sim.switch.codegen.primitive_runs import PrimitiveRun, find_runs
 from sim.switch.codegen.turns import Turns
-from sim.switch.errors import UnsupportedProgramError
+from sim.switch.switch_errors import UnsupportedProgramError
 
 DROP_PORT = 511
 # Value of `exit` once a packet is to be dropped; 1 where the control alone has ended.

@@ -18,9 +18,9 @@ from sim.switch.codegen.division import divide_wide
 from sim.switch.codegen.emit import I1, Space, i, resize
 from sim.switch.codegen.places import HeaderPlace
 from sim.switch.codegen.ranges import WIDEST, Ranges, needed_bits
-from sim.switch.errors import UnsupportedProgramError
 from sim.switch.layout import storage_bits
 from sim.switch.load_expressions import BOOLEAN_OPS
+from sim.switch.switch_errors import UnsupportedProgramError
 
 _COMPARISONS = {"==", "!=", "<", "<=", ">", ">="}
 

@@ -9,7 +9,7 @@ from sim.switch.codegen.hashing import write_hash_functions
 from sim.switch.codegen.parser import write_parser
 from sim.switch.codegen.pipeline import write_pipeline
 from sim.switch.codegen.traffic import write_run
-from sim.switch.errors import UnsupportedProgramError
+from sim.switch.switch_errors import UnsupportedProgramError
 
 
 def write_module(program: ir.Program) -> str:

@@ -10,8 +10,8 @@ from llvmlite import ir as ll
 
 from sim.switch import ir
 from sim.switch.codegen.emit import I1, I8, I32, I64, Fn, Space, i, resize
-from sim.switch.errors import UnsupportedProgramError
 from sim.switch.layout import FieldSlot, HeaderShape, StackPlace
+from sim.switch.switch_errors import UnsupportedProgramError
 
 VALID = FieldSlot(0, 1, False, False)
 

@@ -3,9 +3,9 @@
 from sim.switch import ir
 from sim.switch.codegen.emit import Fn
 from sim.switch.codegen.places import Places
-from sim.switch.errors import UnsupportedProgramError
 from sim.switch.layout import FieldSlot
 from sim.switch.load_expressions import BOOLEAN_OPS
+from sim.switch.switch_errors import UnsupportedProgramError
 
 WIDEST = 1 << 15  # Farthest shift that is distinguished from one farther.
 

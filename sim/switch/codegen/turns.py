@@ -8,7 +8,7 @@ from typing import Any
 from sim.switch import ir
 from sim.switch.codegen.emit import i
 from sim.switch.codegen.externs import Externs
-from sim.switch.codegen.runs import FieldName, PrimitiveRun
+from sim.switch.codegen.primitive_runs import FieldName, PrimitiveRun
 from sim.switch.layout import FieldSlot
 
 

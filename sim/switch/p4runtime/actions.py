@@ -6,7 +6,7 @@ from typing import Any
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import Action, Catalog, lookup
-from sim.switch.p4runtime.errors import invalid
+from sim.switch.p4runtime.status_errors import invalid
 
 
 def decode_action(message: Any, catalog: Catalog) -> tuple[Action, tuple[int, ...]]:

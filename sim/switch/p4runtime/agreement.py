@@ -5,7 +5,7 @@ from hashlib import sha256
 
 from sim.switch import ir
 from sim.switch.p4runtime.catalog import Catalog, Field, KeyField, MatchKind, Table
-from sim.switch.p4runtime.errors import P4RuntimeError, invalid
+from sim.switch.p4runtime.status_errors import P4RuntimeError, invalid
 
 _COMPILED_KINDS = {MatchKind.OPTIONAL: ("optional", "ternary"), MatchKind.EXACT: ("exact", "valid")}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netsum_common.p4rt import p4runtime_pb2, status_pb2
-from sim.switch.p4runtime.errors import (
+from sim.switch.p4runtime.status_errors import (
     Code,
     exhausted,
     failed_precondition,

@@ -8,8 +8,8 @@ from netsum_common.p4rt import p4data_pb2, p4runtime_pb2
 from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import Array, Catalog, asked, lookup
-from sim.switch.p4runtime.errors import invalid, out_of_range
 from sim.switch.p4runtime.measures import decode_count, decode_rates, encode_count, refuse_colors
+from sim.switch.p4runtime.status_errors import invalid, out_of_range
 from sim.switch.p4runtime.stores import Store
 from sim.switch.table_layout import split
 

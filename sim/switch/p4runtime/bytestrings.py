@@ -3,7 +3,7 @@
 A server must take any length whose value fits the bit width, and must answer with the shortest.
 """
 
-from sim.switch.p4runtime.errors import out_of_range, unimplemented
+from sim.switch.p4runtime.status_errors import out_of_range, unimplemented
 
 
 def decode(value: bytes, bitwidth: int, what: str) -> int:

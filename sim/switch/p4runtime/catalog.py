@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from netsum_common.p4rt import p4info_pb2
-from sim.switch.p4runtime.errors import P4RuntimeError, invalid, unimplemented
+from sim.switch.p4runtime.status_errors import P4RuntimeError, invalid, unimplemented
 
 
 class MatchKind(Enum):

@@ -13,7 +13,10 @@ from typing import Any, TypeAlias
 from netsum_common.errors import NetsumError
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch import Digest
-from sim.switch.p4runtime.errors import (
+from sim.switch.p4runtime.forwarding_state import forwarding_state
+from sim.switch.p4runtime.packet_io import packet_in, packet_out
+from sim.switch.p4runtime.pipeline import ForwardingPipeline
+from sim.switch.p4runtime.status_errors import (
     BatchError,
     Code,
     P4RuntimeError,
@@ -21,9 +24,6 @@ from sim.switch.p4runtime.errors import (
     invalid,
     not_found,
 )
-from sim.switch.p4runtime.forwarding_state import forwarding_state
-from sim.switch.p4runtime.packet_io import packet_in, packet_out
-from sim.switch.p4runtime.pipeline import ForwardingPipeline
 from sim.switch.ports.chassis import Chassis
 
 UPDATES_PER_TURN = 64  # Updates of a batch after which packets may pass.

@@ -12,7 +12,7 @@ from netsum_common.p4rt import p4data_pb2, p4runtime_pb2
 from sim.switch import Digest as Learned
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import Catalog, Digest, lookup
-from sim.switch.p4runtime.errors import already_exists, invalid, not_found
+from sim.switch.p4runtime.status_errors import already_exists, invalid, not_found
 from sim.switch.p4runtime.stores import Store
 
 Sample = tuple[int, ...]

@@ -6,8 +6,8 @@ from typing import Any, Literal
 from sim.switch import TableEntry
 from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.catalog import Catalog, Table
-from sim.switch.p4runtime.errors import invalid, unimplemented
 from sim.switch.p4runtime.measures import decode_count, decode_rates, encode_count, refuse_colors
+from sim.switch.p4runtime.status_errors import invalid, unimplemented
 from sim.switch.p4runtime.stores import Store
 
 _Cell = tuple[str, object]

@@ -7,8 +7,8 @@ from netsum_common.p4rt import p4runtime_pb2
 from sim.switch import TableEntry
 from sim.switch.p4runtime.catalog import Table
 from sim.switch.p4runtime.direct import DirectResources, check_kind
-from sim.switch.p4runtime.errors import invalid
 from sim.switch.p4runtime.measures import refuse_colors
+from sim.switch.p4runtime.status_errors import invalid
 from sim.switch.p4runtime.tables import Tables
 
 

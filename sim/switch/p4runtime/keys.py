@@ -10,7 +10,7 @@ from netsum_common.p4rt import p4runtime_pb2
 from sim.switch import Exact, Lpm, Optional, Range, Ternary
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import KeyField, MatchKind
-from sim.switch.p4runtime.errors import invalid
+from sim.switch.p4runtime.status_errors import invalid
 
 Match: TypeAlias = Exact | Lpm | Ternary | Range | Optional
 

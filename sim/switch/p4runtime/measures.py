@@ -4,7 +4,7 @@ from typing import Any
 
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.p4runtime.catalog import Array
-from sim.switch.p4runtime.errors import invalid, unimplemented
+from sim.switch.p4runtime.status_errors import invalid, unimplemented
 
 Rates = tuple[tuple[float, int], tuple[float, int]]
 """As the engine takes them: (units per microsecond, burst), committed before peak."""

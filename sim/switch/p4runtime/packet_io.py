@@ -10,7 +10,7 @@ from typing import Any
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import Field
-from sim.switch.p4runtime.errors import invalid
+from sim.switch.p4runtime.status_errors import invalid
 
 
 def _bits(header: Sequence[Field]) -> int:

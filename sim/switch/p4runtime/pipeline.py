@@ -26,9 +26,9 @@ from sim.switch.p4runtime.device_config import device_data
 from sim.switch.p4runtime.digests import DigestLists
 from sim.switch.p4runtime.direct import DirectResources
 from sim.switch.p4runtime.direct_entries import DirectCounters, DirectMeters
-from sim.switch.p4runtime.errors import Code, P4RuntimeError, invalid, unimplemented
 from sim.switch.p4runtime.profiles import ActionProfiles
 from sim.switch.p4runtime.replication import CloneSessions, MulticastGroups
+from sim.switch.p4runtime.status_errors import Code, P4RuntimeError, invalid, unimplemented
 from sim.switch.p4runtime.stores import Store
 from sim.switch.p4runtime.tables import Tables
 from sim.switch.p4runtime.value_sets import ValueSets

@@ -13,7 +13,7 @@ from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.actions import decode_action, encode_action
 from sim.switch.p4runtime.catalog import Catalog, Profile, asked, lookup
-from sim.switch.p4runtime.errors import exhausted, invalid, not_found, unimplemented
+from sim.switch.p4runtime.status_errors import exhausted, invalid, not_found, unimplemented
 from sim.switch.p4runtime.stores import Store
 
 Weights = tuple[tuple[int, int], ...]

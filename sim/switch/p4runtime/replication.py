@@ -8,7 +8,7 @@ from typing import Any
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime import bytestrings
-from sim.switch.p4runtime.errors import already_exists, invalid, not_found, out_of_range, unimplemented
+from sim.switch.p4runtime.status_errors import already_exists, invalid, not_found, out_of_range, unimplemented
 from sim.switch.p4runtime.stores import Store
 
 FIRST_RESERVED_GROUP = 1 << 15

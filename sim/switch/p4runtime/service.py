@@ -12,7 +12,7 @@ import grpc
 from netsum_common.p4rt import p4runtime_pb2, p4runtime_pb2_grpc
 from sim.switch.p4runtime.arbitration import Arbiter, Controller, role_name
 from sim.switch.p4runtime.device import Device
-from sim.switch.p4runtime.errors import (
+from sim.switch.p4runtime.status_errors import (
     SPACE,
     BatchError,
     P4RuntimeError,

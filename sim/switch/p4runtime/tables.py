@@ -10,10 +10,10 @@ from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.actions import decode_action, encode_action
 from sim.switch.p4runtime.catalog import Catalog, MatchKind, Scope, Table, lookup
 from sim.switch.p4runtime.direct import DirectResources
-from sim.switch.p4runtime.errors import invalid, not_found, permission_denied
 from sim.switch.p4runtime.idle import IdleWatch
 from sim.switch.p4runtime.keys import Match, canonical_key, decode_key, encode_key
 from sim.switch.p4runtime.profiles import ActionProfiles
+from sim.switch.p4runtime.status_errors import invalid, not_found, permission_denied
 from sim.switch.p4runtime.stores import Store
 
 Identity: TypeAlias = tuple[tuple[Match, ...], int]

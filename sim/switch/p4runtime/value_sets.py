@@ -8,8 +8,8 @@ from netsum_common.p4rt import p4runtime_pb2
 from sim.switch import Exact
 from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.catalog import Catalog, MatchKind, ValueSet, asked, lookup
-from sim.switch.p4runtime.errors import already_exists, exhausted, invalid, unimplemented
 from sim.switch.p4runtime.keys import decode_key
+from sim.switch.p4runtime.status_errors import already_exists, exhausted, invalid, unimplemented
 from sim.switch.p4runtime.stores import Store
 
 

@@ -8,7 +8,7 @@ from sim.errors import SimulationError
 from sim.experiments.equal_jobs import equal_jobs
 from sim.experiments.experiment import Point
 from sim.experiments.running import Watch, run_point
-from sim.network.engine.records import LINK
+from sim.network.engine.engine_records import LINK
 from sim.network.forwarding import FastForward
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from host_agent.protocol.records import CORE, COUNTERS, PASS, SLOT
 from sim.network.engine import periods
-from sim.network.engine.records import WORKER
+from sim.network.engine.engine_records import WORKER
 
 _TREE = ast.parse(inspect.getsource(periods))
 _FUNCTIONS = {each.name: each for each in _TREE.body if isinstance(each, ast.FunctionDef)}

@@ -16,7 +16,7 @@ from sim.experiments.netsum_job import WrongSumError
 from sim.experiments.running import PointFailedError, PointResult, run_point
 from sim.experiments.summary import checked
 from sim.experiments.values import contributions, expected_sum
-from sim.network.engine.records import GAPS
+from sim.network.engine.engine_records import GAPS
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters, Traffic
 from topologies.generated import star

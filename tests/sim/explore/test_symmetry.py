@@ -10,8 +10,8 @@ import pytest
 
 from netsum.programs import compiled_program
 from sim.explore.engine import step_codes as codes
+from sim.explore.engine.found_states import RECORD_BYTES
 from sim.explore.engine.packing import host_at, unpack
-from sim.explore.engine.states import RECORD_BYTES
 from sim.explore.engine.steps import apply
 from sim.explore.engine.symmetry import permute
 from sim.explore.engine.worker_steps import timers_of

@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.network.engine.records import NODE
+from sim.network.engine.engine_records import NODE
 from sim.network.engine.ways import link_towards
-from sim.network.memory import NetworkMemory, RecordRows
+from sim.network.network_memory import NetworkMemory, RecordRows
 from sim.network.routes import find_routes
 
 Links = list[tuple[int, int]]

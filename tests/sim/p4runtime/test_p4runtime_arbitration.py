@@ -7,7 +7,7 @@ import pytest
 
 from netsum_common.p4rt import code_pb2, p4runtime_pb2
 from sim.switch.p4runtime.arbitration import MAX_CONTROLLERS, Arbiter, Controller
-from sim.switch.p4runtime.errors import Code, P4RuntimeError
+from sim.switch.p4runtime.status_errors import Code, P4RuntimeError
 
 DEVICE = 7
 

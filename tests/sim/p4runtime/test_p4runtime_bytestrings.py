@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.switch.p4runtime import bytestrings
-from sim.switch.p4runtime.errors import Code, P4RuntimeError
+from sim.switch.p4runtime.status_errors import Code, P4RuntimeError
 
 # The specification's table of valid encodings: bytes, width, value.
 UNSIGNED = [

@@ -10,7 +10,7 @@ from netsum_common.p4rt import p4info_pb2, p4runtime_pb2
 from sim.switch import Digest
 from sim.switch.p4runtime.catalog import Catalog
 from sim.switch.p4runtime.digests import DigestLists
-from sim.switch.p4runtime.errors import Code, P4RuntimeError
+from sim.switch.p4runtime.status_errors import Code, P4RuntimeError
 
 P4INFO = Path(__file__).parents[2] / "programs" / "entities.p4info.txtpb"
 MS = 1_000_000

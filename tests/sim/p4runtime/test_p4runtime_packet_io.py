@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.p4runtime.catalog import Field
-from sim.switch.p4runtime.errors import Code, P4RuntimeError
 from sim.switch.p4runtime.packet_io import packet_in, packet_out
+from sim.switch.p4runtime.status_errors import Code, P4RuntimeError
 
 HEADER = (Field(1, "port", 9), Field(2, "reason", 7), Field(3, "length", 16))
 

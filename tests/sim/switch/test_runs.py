@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sim.switch import Packets, Switch, load_program
-from sim.switch.codegen.runs import find_runs
+from sim.switch.codegen.primitive_runs import find_runs
 from sim.switch.layout import Context, State
 from tests.sim.switch.minimal import document, field, hexstr, op, write
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.network.engine.core import TAKE_IN, TRANSMIT
+from sim.network.engine.engine_records import PACKET, WORLD
 from sim.network.engine.events import HEAP_WORDS
 from sim.network.engine.packets import PAYLOAD_AT
-from sim.network.engine.records import PACKET, WORLD
 
 _LINE: Final = 64
 _FIRST_PACKETS: Final = 4096
