@@ -16,6 +16,7 @@ from netsum.cli.parameters import Parameter
 
 TITLE = """# Commands
 
+*Generated.*
 Every command of `netsum` with its options, as `--help` shows them; [cli.md](cli.md) is the introduction. This page is written
 by `python -m docs.manual > docs/commands.md`: change the helps, not the page.
 """
