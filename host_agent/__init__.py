@@ -18,10 +18,13 @@ from host_agent.errors import (
     NetsumError,
     PeerError,
     ResultsLostError,
+    SecretError,
+    SecretMismatchError,
     SumOverflowError,
     SwitchSilentError,
     UnsupportedTypeError,
     UsedAdmissionError,
+    VerificationError,
 )
 from host_agent.statistics import Statistics
 from host_agent.wire import Admission
@@ -45,11 +48,14 @@ __all__ = [
     "NetsumError",
     "PeerError",
     "ResultsLostError",
+    "SecretError",
+    "SecretMismatchError",
     "Statistics",
     "SumOverflowError",
     "SwitchSilentError",
     "UnsupportedTypeError",
     "UsedAdmissionError",
+    "VerificationError",
     "compile_ahead",
 ]
 

@@ -46,9 +46,12 @@ from host_agent.transport import shared_memory
 from host_agent.transport.link import Link
 from host_agent.transport.shared_memory import link_to
 from host_agent.transport.udp import Bind, UdpLink
+from host_agent.verification import checked
+from host_agent.verification.trust import Trust
 from host_agent.wire import Admission
 from netsum_common.closing import Closing
 
+PLAIN = Trust()
 T = TypeVar("T")
 Array = npt.NDArray[Any]
 _PLAIN = ("raise", "auto", "full", "nearest", 0)
@@ -90,11 +93,15 @@ class Communicator(Closing, OfOneProcess):
         which is closed with the communicator.
     timeout_s : float
         A collective fails if none of its chunks completes for that long.
+    trust : Trust
+        How results are checked; by default they are not.
 
     Raises
     ------
     MisuseError
         If the address cannot be bound.
+    SecretError
+        If the secret cannot be used.
     UsedAdmissionError
         If a communicator of this process has used the admission before.
 
@@ -104,7 +111,10 @@ class Communicator(Closing, OfOneProcess):
     ...     total = comm.allreduce(gradients)
     """
 
-    def __init__(self, admission: Admission, *, bind: Bind = ("", 0), timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, admission: Admission, *, bind: Bind = ("", 0), timeout_s: float = 30.0, trust: Trust = PLAIN
+    ) -> None:
+        self._verifier = trust.verifier()
         if not 0.001 <= timeout_s <= 1e6:
             raise MisuseError(f"timeout_s must be between 0.001 and 1,000,000 seconds, got {timeout_s}")
         core = WorkerCore(admission, int(timeout_s * 1e9))
@@ -116,6 +126,7 @@ class Communicator(Closing, OfOneProcess):
             raise
         # Compiles or loads machine code now rather than while the others wait for the first collective.
         _load(core, self._link)
+        self._verifier.load()
         self._progress = Progress(core, self._link)
         self.control = Control(self._progress, admission)  # For the membership and for process groups.
         self._order = threading.Lock()  # held while a collective gets its place in the order
@@ -175,6 +186,7 @@ class Communicator(Closing, OfOneProcess):
         seed: int = 0,
         compression: ArrayCompression | None = None,
         exact: Exact = False,
+        verify: bool | None = None,
         label: str = "",
     ) -> Array:
         """Reduce an array over all workers, element by element.
@@ -216,6 +228,8 @@ class Communicator(Closing, OfOneProcess):
             `array` may then be a list of this worker's summands of one shape and type, or an `Accumulator` of them; a mean
             divides by the number of all workers' summands. "bfloat16" rounds the result of float32 to that type.
             `on_overflow`, `sparse`, `bits`, `rounding`, `seed` and `compression` do not go with it.
+        verify : bool, optional
+            Check the result (docs/security.md); by default as the communicator's `trust` says.
         label : str
             Text that all workers must agree on.
 
@@ -230,6 +244,8 @@ class Communicator(Closing, OfOneProcess):
             (a TypeError) for other types and pairs of type and operation.
         SumOverflowError
             See `on_overflow`. The communicator stays usable.
+        VerificationError
+            The result failed its check at this worker. The communicator stays usable.
         MissingWorkersError, SwitchSilentError, ResultsLostError
             (TimeoutErrors) if nothing completed for `timeout_s`. The communicator is broken then.
         MismatchError
@@ -242,6 +258,8 @@ class Communicator(Closing, OfOneProcess):
                 raise MisuseError(
                     "sparse, bits, rounding and seed do not go with compression: set the compressor's options"
                 )
+            if verify is not None:
+                raise MisuseError("verify does not go with compression: set it in the communicator's trust")
             # An operation that it does not take is refused there.
             reduced = compression.allreduce(self, array, op, label)  # type: ignore[arg-type]
             if out is None:
@@ -249,7 +267,7 @@ class Communicator(Closing, OfOneProcess):
             out[...] = reduced
             return out
         request = AllReduceRequest(array, op, out, on_overflow, sparse, bits, rounding, seed)
-        return self._run(_exact_or_not(request, exact), label)
+        return self._run(_exact_or_not(request, exact), label, verify)
 
     def allreduce_async(
         self,
@@ -264,6 +282,7 @@ class Communicator(Closing, OfOneProcess):
         seed: int = 0,
         exact: Exact = False,
         root: int | None = None,
+        verify: bool | None = None,
         label: str = "",
     ) -> Future[Array]:
         """Begin an `allreduce` and return a future of its result.
@@ -275,7 +294,7 @@ class Communicator(Closing, OfOneProcess):
             refuse_quorum(self.admission, "a reduction to one rank")
             check_root(root, self.admission.world_size, "allreduce_async")
         request = AllReduceRequest(array, op, out, on_overflow, sparse, bits, rounding, seed, root=root)
-        return self._begin(_exact_or_not(request, exact), label)
+        return self._begin(_exact_or_not(request, exact), label, verify)
 
     def reduce_scatter(
         self,
@@ -526,20 +545,21 @@ class Communicator(Closing, OfOneProcess):
         self._order = threading.Lock()
         self._progress.close_in_child()
 
-    def _run(self, request: Request[T], label: str) -> T:
+    def _run(self, request: Request[T], label: str, verify: bool | None = None) -> T:
         """Submit a request, and return its result."""
         with self._progress.driven_by_caller():
-            return self._progress.wait(self._submit(request, label))
+            return self._progress.wait(self._submit(request, label, verify))
 
-    def _begin(self, request: Request[T], label: str) -> Future[T]:
+    def _begin(self, request: Request[T], label: str, verify: bool | None = None) -> Future[T]:
         """Submit a request, which a thread of its own progresses."""
         self._progress.start_thread()
-        return self._submit(request, label)
+        return self._submit(request, label, verify)
 
-    def _submit(self, request: Request[T], label: str) -> Future[T]:
+    def _submit(self, request: Request[T], label: str, verify: bool | None) -> Future[T]:
         """Give a request its place in the order."""
         with self._order:
-            collective = request.plan(self.admission, self._sequence)
+            wrapped = self._verifier.wrap(request, verify)
+            collective = wrapped.plan(self.admission, self._sequence)
             if label:
                 collective.agree_on(label, self._sequence)
             future = self._progress.submit(collective)
@@ -556,6 +576,7 @@ def compile_ahead() -> None:
     link = UdpLink(core, ("", 0))
     _load(core, link)
     shared_memory.load(core)
+    checked.load()
     link.close()
 
 

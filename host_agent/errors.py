@@ -29,6 +29,10 @@ class ArrayError(MisuseError, ValueError):
     """An array whose shape, type or memory does not fit the call."""
 
 
+class SecretError(MisuseError, ValueError):
+    """A secret that is too short, cannot be read, or is open to everybody."""
+
+
 class BrokenCommunicatorError(MisuseError):
     """A communicator was used after one of its collectives failed."""
 
@@ -68,8 +72,16 @@ class MismatchError(PeerError):
     """The workers disagree about the collective."""
 
 
+class SecretMismatchError(PeerError):
+    """The workers' secrets differ, or their exchange of keys was changed on the way."""
+
+
 class DuplicateWorkerError(PeerError):
     """Another process contributes under this worker's id."""
+
+
+class VerificationError(NetsumError):
+    """A worker received something else than the result of one contribution of every worker. The communicator stays usable."""
 
 
 class SumOverflowError(NetsumError, OverflowError):

@@ -265,7 +265,8 @@ class Progress:
 
     def _break(self, cause: BaseException) -> None:
         """End everything because of an error outside the core."""
-        error = NetsumError(f"the communicator was interrupted in the middle of a collective by {cause!r}")
+        interrupted = f"the communicator was interrupted in the middle of a collective by {cause!r}"
+        error = cause if isinstance(cause, NetsumError) else NetsumError(interrupted)
         with self._driving:
             with self._changed:
                 if self.state in (State.IDLE, State.RUNNING):

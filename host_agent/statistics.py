@@ -36,6 +36,10 @@ class Statistics:
     """Elements of int32 sums that did not fit."""
     non_finite: int = 0
     """Blocks that came out as NaN because an input was not finite."""
+    verified: int = 0
+    """Collectives whose results were checked."""
+    corrupted: int = 0
+    """Results that were refused, those of collectives that were then repeated included."""
     sparse_collectives: int = 0
     """Collectives that left out blocks of zeros, or would have."""
     sparse_blocks: int = 0

@@ -49,6 +49,7 @@ PAYLOAD: Final = np.dtype(
             # The result.
             "overflowed",  # elements that do not fit int32
             "non_finite",  # blocks that became NaN
+            "checks",  # address of what `host_agent.verification` keeps of the pass; 0: nothing
         )
     ],
     align=True,

@@ -71,7 +71,7 @@ class BroadcastRequest:
             return deliver()
 
         what = f"broadcast number {sequence} ({values.size} {dtype} from worker {self.root})"
-        return Collective(what, values.size, iter((only,)), finish)
+        return Collective(what, values.size, iter((only,)), finish, disjoint=True)
 
 
 def _padded_words(flat: Array) -> npt.NDArray[np.uint32]:

@@ -50,6 +50,7 @@ class Collective(Generic[T]):
     label_mark: int = 0  # Becomes part of the fingerprint of every pass.
     # Whether this worker's contribution to its quorum chunk is there, if it has one.
     may_offer: Callable[[], bool] = lambda: False
+    disjoint: bool = False  # Whether each lane of the result comes from one worker alone.
 
     def agree_on(self, label: str, sequence: int) -> None:
         """Add the label to the terms on which the workers must agree, and make it the collective's name."""

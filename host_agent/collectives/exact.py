@@ -32,7 +32,7 @@ from host_agent.codecs.exact import (
 )
 from host_agent.codecs.raw import WORDS, WORDS_MAX
 from host_agent.collectives.collective import Array, Collective, Op, Passes, check_choice
-from host_agent.errors import ArrayError, MisuseError, UnsupportedTypeError
+from host_agent.errors import ArrayError, MisuseError, UnsupportedTypeError, VerificationError
 from host_agent.protocol.passes import Pass
 from host_agent.statistics import Statistics
 from host_agent.wire import Admission, describe_dtype, fingerprint
@@ -109,7 +109,7 @@ class ExactSum:
             yield mark.bits(self._flags)
         width = SUM_BITS - headroom(parts)
         active = np.arange(blocks, dtype=np.int64)
-        while True:
+        for _ in range(most_passes("float64", parts, self.count) + 1):
             exponents = np.full(active.size, NO_DIGITS, np.int32)
             for values in self._parts:
                 block_exponents(_blocks_of(values, active), exponents)
@@ -129,6 +129,9 @@ class ExactSum:
             self._taken.append(active)
             self._quanta.append(quanta)
             yield mark.sum(digits)
+        raise VerificationError(
+            "an exact sum does not end: the maxima of exponents that came are none that workers sent"
+        )
 
     def result(self, dtype: str, mean: bool) -> npt.NDArray[np.float64]:
         """Return the results of all blocks, rounded to a type; once."""

@@ -110,7 +110,7 @@ class AllGatherRequest:
                 result[...] = np.ascontiguousarray(parts).view(dtype).reshape(shape)
             return result
 
-        return Collective(what, ranks * values.size, iter((only,)), finish)
+        return Collective(what, ranks * values.size, iter((only,)), finish, disjoint=True)
 
 
 def gather_pass(admission: Admission, mark: int, source: Array, target: Array) -> Pass:

@@ -20,5 +20,10 @@ def begin_pass(state: Records, passes: Records, record: Record, now_ns: int) -> 
         core.asked = 0
         core.answered = 0
         core.heard_ns = -1
+    begun = passes[core.passes_begun % PASS_RING]
     passes[core.passes_begun % PASS_RING] = record
+    begun.first_chunk = core.next_chunk
+    if core.sending_pass < core.passes_begun:
+        before = passes[(core.passes_begun - 1) % PASS_RING]
+        begun.first_chunk = before.first_chunk + before.chunks
     core.passes_begun += 1

@@ -156,6 +156,7 @@ PASS: Final = _record(
     "part",  # content of the exponent field of chunks without an exponent: `PART_*`, 0 if unknown
     "lead",  # K: by how many chunks exponents precede their lanes; 0: no exponents
     "dependency",  # chunk i needs the RESULT of chunk i - dependency; 0: none
+    "first_chunk",
     "chunks",
     "results",
     "retransmissions",

@@ -76,7 +76,7 @@ SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "asked_ns", "u
 PASS_KEPT: Final = frozenset(("results", "offered", "added"))
 PASS_REST: Final = frozenset(
     (
-        *("op", "fingerprint", "part", "contributes", "lead", "dependency", "chunks"),
+        *("op", "fingerprint", "part", "contributes", "lead", "dependency", "first_chunk", "chunks"),
         *(
             "retransmissions",
             "payload",
@@ -94,7 +94,7 @@ PAYLOAD_REST: Final = frozenset(
         *("encode", "decode", "exponent", "least_exponent", "greatest_exponent", "may_be_non_finite"),
         *("per_lane", "field_bits", "levels", "stochastic", "seed", "flip", "divisor", "elements"),
         *("data_blocks", "source", "target", "exponents", "partial", "blocks", "own", "overflowed"),
-        "non_finite",
+        *("non_finite", "checks"),
     )
 )
 

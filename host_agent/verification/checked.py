@@ -1,0 +1,222 @@
+"""A collective with its check: codecs that keep digests, one more pass behind the arrays, and the verdict."""
+
+import secrets
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from host_agent.codecs.codec import Codec
+from host_agent.codecs.raw import WORDS
+from host_agent.protocol.passes import NO_BLOCKS, Pass
+from host_agent.verification.digest import CHECKS, NO_LANES, ROUTINES
+from host_agent.verification.field import PRIME
+from host_agent.verification.keys import Keys
+from host_agent.verification.tags import (
+    DISJOINT,
+    ENCODE_LANES,
+    LINEAR,
+    NO_LANES_AT_ALL,
+    NOT_LINEAR,
+    PLAN,
+    SEGMENT,
+    SEGMENTS,
+    TAG_LANES,
+    judge,
+)
+from host_agent.wire import fingerprint
+from host_agent.wire.constants import OP_SUM
+
+_ENCODE, _DECODE, _EXPONENT = ROUTINES
+_FIELD_BITS: Final = 31
+_VERDICTS: Final = 2  # Number of attempts: pads of verdicts are numbered behind those of tags.
+_NAMED: Final = 4  # Segments that an error lists.
+
+
+class Checks:
+    """The digests and the check of one attempt at a collective."""
+
+    def __init__(self, keys: Keys, number: int, attempt: int, disjoint: bool) -> None:
+        self._keys = keys
+        self._number = number
+        self._attempt = attempt
+        self._disjoint = disjoint
+        self._watched: list[_Watched] = []
+        self.plan = np.zeros(1, PLAN)  # This worker's plan, for `tags.judge`.
+        self._segments = np.zeros(0, SEGMENTS)
+        self._sums = np.zeros(0, np.int32)
+        self._kept: list[npt.NDArray[Any]] = []  # Arrays whose addresses the plan has.
+        self._exponents = 0
+        self._verdicts = np.zeros(0, np.int32)
+        self._fine = 0
+
+    def watch(self, work: Pass) -> Pass:
+        """Let the codec of a pass that begins next keep digests."""
+        self._watched.append(_Watched(work, self._keys, self._disjoint))
+        return work
+
+    @property
+    def waiting(self) -> bool:
+        """Whether RESULTs are missing that the check is about."""
+        return any(not each.work.done for each in self._watched if each.kind in (NOT_LINEAR, NO_LANES_AT_ALL))
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the sums of the check are missing."""
+        return not self._closing.done
+
+    def closing(self) -> Pass:
+        """Return the pass behind all others, which have begun."""
+        keys, segments = self._keys, []
+        for each in self._watched:
+            for first in range(0, each.blocks, SEGMENT):
+                count = min(SEGMENT, each.blocks - first)
+                segments.append(
+                    (each.work.record.ctypes.data, each.record.ctypes.data, first, count, each.kind)
+                )
+        self._exponents = sum(each.exponents for each in self._watched)
+        bits = keys.world_size.bit_length()
+        claim_lanes = -(-self._exponents // (_FIELD_BITS // bits))
+        claim_packets = -(-claim_lanes // keys.lane_count)
+        for first in range(0, claim_packets, SEGMENT):
+            segments.append((0, 0, first, min(SEGMENT, claim_packets - first), LINEAR))
+        self._segments = np.array(segments, SEGMENTS)
+        lanes = np.zeros(claim_lanes + TAG_LANES * len(segments), np.int32)
+        self._sums = np.zeros_like(lanes)
+        own, every = keys.pads(self._number, self._attempt, len(segments))
+        pads, all_pads = np.array(own, np.uint64), np.array(every, np.uint64)
+        self._kept = [lanes, pads, all_pads]
+        values = {
+            "segments": self._segments.ctypes.data,
+            "segment_count": len(segments),
+            "lane_count": keys.lane_count,
+            "coefficients": keys.coefficients.ctypes.data,
+            "block_coefficients": keys.block_coefficients.ctypes.data,
+            "own_coefficient": keys.own_coefficient,
+            "all_coefficients": keys.all_coefficients,
+            "own_pads": pads.ctypes.data,
+            "all_pads": all_pads.ctypes.data,
+            "claim_lanes": claim_lanes,
+            "claim_bits": bits,
+            "poison": 1 + secrets.randbelow(PRIME - 1),
+            "lanes": lanes.ctypes.data,
+        }
+        for name, value in values.items():
+            self.plan[name] = value
+        mark = fingerprint(kind="check", number=self._number, attempt=self._attempt, lanes=lanes.size)
+        codec = replace(_CHECK, settings={"checks": self.plan.ctypes.data})
+        self._closing = Pass(codec, OP_SUM, mark, lanes, self._sums)
+        return self._closing
+
+    def verdict(self) -> Pass:
+        """Return the pass by which all workers learn whether one of them has found a fault, when `closing` is done."""
+        keys = self._keys
+        (own,), (every,) = keys.pads(self._number, self._attempt + _VERDICTS, 1)
+        tag = own + keys.own_coefficient + (1 + secrets.randbelow(PRIME - 1) if self.fault() else 0)
+        digits = [tag % PRIME >> 16 * k & 0xFFFF for k in range(TAG_LANES)]
+        self._verdicts = np.array(digits, np.int32)
+        self._fine = (every + keys.all_coefficients) % PRIME
+        mark = fingerprint(kind="verdict", number=self._number, attempt=self._attempt)
+        return Pass(_SUMS, OP_SUM, mark, self._verdicts, self._verdicts)
+
+    @property
+    def disputed(self) -> bool:
+        """Whether the verdict says that a worker has found a fault."""
+        return sum(digit << 16 * k for k, digit in enumerate(self._verdicts.tolist())) % PRIME != self._fine
+
+    def fault(self) -> str:
+        """Return what is wrong, when all RESULTs have come; empty: nothing is."""
+        verdicts = np.zeros(len(self._segments), np.int8)
+        unsent = judge(self.plan, self._sums, verdicts)
+        wrong = np.flatnonzero(verdicts)
+        found = [self._describe(segment) for segment in self._segments[wrong[:_NAMED]]]
+        if wrong.size > _NAMED:
+            found.append(f"and {wrong.size - _NAMED} more")
+        if unsent >= 0:
+            found.append(f"the exponent of block {unsent} is none that a worker sent")
+        uncovered = sum(int(each.record["uncovered"][0]) for each in self._watched)
+        if uncovered:
+            found.append(f"{uncovered} packets lack what this worker contributed")
+        return "; ".join(found)
+
+    def _describe(self, segment: Any) -> str:
+        """Name a segment: its blocks, and the slots through which they went."""
+        numbers = [each.record.ctypes.data for each in self._watched]
+        if segment["record"] == 0:
+            return "the claims of exponents"
+        number = numbers.index(segment["checks"])
+        work = self._watched[number].work
+        first, last = int(segment["first"]), int(segment["first"] + segment["count"]) - 1
+        record, slots = work.record[0], work.slot_count
+        chunk = int(record["first_chunk"] + record["lead"]) + first
+        through = (
+            f"slots {chunk % slots} to {(chunk + last - first) % slots}"
+            if last - first < slots - 1
+            else "all slots"
+        )
+        return f"blocks {first} to {last} of pass {number} ({through}, chunks from {chunk & 0xFFFFFFFF})"
+
+
+class _Watched:
+    """A pass, and the memory for its digests."""
+
+    def __init__(self, work: Pass, keys: Keys, disjoint: bool) -> None:
+        codec = work.codec
+        self.work = work
+        data_blocks = -(-work.target.size // (keys.lane_count * codec.per_lane))
+        if work.blocks is not None:
+            data_blocks = work.blocks.size
+        self.exponents = data_blocks if codec.exponent else 0
+        self.blocks = codec.rounds * data_blocks
+        if codec.encode is None:
+            self.kind, self.blocks = NO_LANES_AT_ALL, 1
+        elif work.op == OP_SUM:
+            self.kind = LINEAR
+        else:
+            self.kind = DISJOINT if disjoint else NOT_LINEAR
+        self.record = np.zeros(1, CHECKS)
+        if codec.encode is None:
+            return
+        assert codec.decode is not None
+        if self.kind == NOT_LINEAR:
+            work.spare = NO_BLOCKS  # All compare the results.
+        self._kept = (
+            np.full(self.blocks, NO_LANES, np.uint64),
+            np.zeros(self.blocks, np.uint64),
+            np.zeros(self.blocks, np.uint16),
+            np.zeros(keys.lane_count, np.uint32),
+        )
+        sent, received, own, scratch = (each.ctypes.data for each in self._kept)
+        values = {
+            "encode": codec.encode.address,
+            "decode": codec.decode.address,
+            "exponent": codec.exponent.address if codec.exponent else 0,
+            "blocks": self.blocks,
+            "sent": sent,
+            "received": received,
+            "own": own,
+            "coefficients": keys.coefficients.ctypes.data,
+            "covers": work.op if self.kind == NOT_LINEAR else 0,
+            "scratch": scratch,
+        }
+        for name, value in values.items():
+            self.record[name] = value
+        work.codec = replace(
+            codec,
+            encode=_ENCODE,
+            decode=_DECODE,
+            exponent=_EXPONENT if codec.exponent else None,
+            settings={**codec.settings, "checks": self.record.ctypes.data},
+        )
+
+
+_SUMS: Final = replace(WORDS, nonzero=None, switch_op=OP_SUM, reduces=())
+_CHECK: Final[Codec] = replace(_SUMS, name="check", encode=ENCODE_LANES)
+
+
+def load() -> None:
+    """Compile the routines, or load them from the cache."""
+    for codec in (_CHECK, Codec("checked", *ROUTINES)):
+        codec.load()
+    judge(np.zeros(1, PLAN), np.zeros(0, np.int32), np.zeros(0, np.int8))

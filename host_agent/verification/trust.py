@@ -1,0 +1,85 @@
+"""The trust that a communicator needs in the network, as options of a communicator or of the environment."""
+
+import os
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+from host_agent.collectives import Request
+from host_agent.collectives.collective import check_choice
+from host_agent.errors import MisuseError
+from host_agent.verification import checked
+from host_agent.verification.secret import Secret, Session, read_secret
+from host_agent.verification.verified import OnCorruption, VerifiedRequest
+
+T = TypeVar("T")
+_SWITCHES: Final = {"0": False, "1": True}
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Options of a communicator, the same at all workers.
+
+    Parameters
+    ----------
+    verify : bool
+        Whether every worker checks that each result is the operation over one contribution of every worker; a secret implies it.
+    secret : bytes or path, optional
+        At least 32 bytes, or a file with as many that only its owner or group can read: the check also holds against switches,
+        controllers and hosts that lie.
+    on_corruption : {"raise", "retry"}
+        What happens to a result that fails its check: a `VerificationError`, or one repetition first.
+    """
+
+    verify: bool = False
+    secret: Secret | None = field(default=None, repr=False)
+    on_corruption: OnCorruption = "raise"
+
+    def __post_init__(self) -> None:
+        check_choice("verify", self.verify, (False, True))
+        check_choice("on_corruption", self.on_corruption, ("raise", "retry"))
+
+    @classmethod
+    def from_environment(cls, **given: Any) -> "Trust":
+        """Read NETSUM_VERIFY (0 or 1), NETSUM_SECRET (a path) and NETSUM_ON_CORRUPTION where no option is given."""
+        verify = os.environ.get("NETSUM_VERIFY", "0")
+        if verify not in _SWITCHES:
+            raise MisuseError(f"NETSUM_VERIFY: expected 0 or 1, got {verify!r}")
+        found: dict[str, Any] = {
+            "verify": _SWITCHES[verify],
+            "secret": os.environ.get("NETSUM_SECRET") or None,
+            "on_corruption": os.environ.get("NETSUM_ON_CORRUPTION", "raise"),
+        }
+        return cls(**found | {name: value for name, value in given.items() if value is not None})
+
+    def verifier(self) -> "Verifier":
+        """Return what checks the collectives of one communicator. Raises SecretError for a secret that cannot be used."""
+        secret = read_secret(self.secret) if self.secret is not None else None
+        return Verifier(replace(self, verify=self.verify or secret is not None, secret=None), Session(secret))
+
+
+class Verifier:
+    """Checks the collectives of one communicator."""
+
+    def __init__(self, trust: Trust, session: Session) -> None:
+        self._trust = trust
+        self._session = session
+        self._loaded = False
+
+    def load(self) -> None:
+        """Compile or load what checks need, if all collectives have them."""
+        if self._trust.verify:
+            self._load()
+
+    def wrap(self, request: Request[T], verify: bool | None) -> Request[T]:
+        """Return the request with a check, if it is to have one. `verify`: for this request alone."""
+        if verify is False and not self._session.open:
+            raise MisuseError("verify=False: a communicator with a secret checks every result")
+        if not (self._trust.verify if verify is None else verify):
+            return request
+        self._load()
+        return VerifiedRequest(request, self._session, self._trust.on_corruption)
+
+    def _load(self) -> None:
+        if not self._loaded:
+            self._loaded = True
+            checked.load()
