@@ -180,7 +180,7 @@ class _Watched:
             return
         assert codec.decode is not None
         if self.kind == NOT_LINEAR:
-            work.spare = NO_BLOCKS  # All compare the results.
+            work.header_only = NO_BLOCKS  # All compare the results.
         self._kept = (
             np.full(self.blocks, NO_LANES, np.uint64),
             np.zeros(self.blocks, np.uint64),

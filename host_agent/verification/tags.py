@@ -17,7 +17,7 @@ from numba import carray
 from host_agent.codecs.codec import encoder
 from host_agent.codecs.payload import NOT_SEARCHED, array_block, has_exponents, known_exponent, source_of
 from host_agent.codecs.raw import words_to_lanes
-from host_agent.protocol.records import PASS, is_spare
+from host_agent.protocol.records import PASS, is_header_only
 from host_agent.verification.digest import (
     CHECKS,
     LIMBS,
@@ -115,7 +115,7 @@ def _tag(plan: Record, segment: Record, coefficient: Integer, receives: bool) ->
         if segment.kind == LINEAR or segment.kind == DISJOINT:
             sent = digests_at(checks.sent, checks.blocks)[block]
             lanes = np.uint64(0) if sent == np.uint64(NO_LANES) else sent
-            if receives and not (segment.kind == DISJOINT and is_spare(record, block)):
+            if receives and not (segment.kind == DISJOINT and is_header_only(record, block)):
                 lanes = digests_at(checks.received, checks.blocks)[block]
             part = plus(part, lanes)
         total = plus(total, times(factors[j], part))
