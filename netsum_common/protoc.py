@@ -5,6 +5,7 @@ p4runtime-shell pins; those of this one import with 3.20 and with all later ones
 runs on, so it is installed in a temporary environment.
 """
 
+import re
 import subprocess
 import tempfile
 import venv
@@ -24,3 +25,13 @@ def compiler(*packages: str) -> Iterator[Path]:
         python = Path(folder) / "bin" / "python"
         subprocess.run([python, "-m", "pip", "install", "--quiet", *COMPILER, *packages], check=True)
         yield python
+
+
+def without_experiments(stubs: str) -> str:
+    """Leave out the classes of gRPC's experimental interface, which the compiler adds for every service."""
+    return re.sub(
+        r"\n\n # This class is part of an EXPERIMENTAL API\.\nclass .*?(?=\n\nclass |\Z)",
+        "",
+        stubs,
+        flags=re.S,
+    )

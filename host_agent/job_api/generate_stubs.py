@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from netsum_common.protoc import COMPILER, compiler
+from netsum_common.protoc import COMPILER, compiler, without_experiments
 
 SOURCE: Final = Path(__file__).with_name("jobs.proto")
 STUBS: Final = ("jobs_pb2.py", "jobs_pb2.pyi", "jobs_pb2_grpc.py")
@@ -27,7 +27,8 @@ def compile_stubs(python: Path) -> dict[str, str]:
         source = str(SOURCE.relative_to(root))
         subprocess.run([python, "-m", "grpc_tools.protoc", "-I", ".", *kinds, source], cwd=root, check=True)
         made = Path(folder) / SOURCE.parent.relative_to(root)
-        return {name: stamp() + (made / name).read_text(encoding="utf-8") for name in STUBS}
+        texts = {name: (made / name).read_text(encoding="utf-8") for name in STUBS}
+        return {name: stamp() + without_experiments(text) for name, text in texts.items()}
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from netsum_common.protoc import COMPILER, compiler
+from netsum_common.protoc import COMPILER, compiler, without_experiments
 
 FOLDER: Final = Path(__file__).parent
 PACKAGES: Final = ("p4runtime==1.4.1", "googleapis-common-protos==1.56.4")
@@ -97,7 +97,7 @@ def _moved(text: str) -> str:
         "from google.protobuf import descriptor_pool as _descriptor_pool",
         "from netsum_common.p4rt import pool as _pool",
     )
-    return text.replace("_descriptor_pool.Default()", "_pool.POOL")
+    return without_experiments(text.replace("_descriptor_pool.Default()", "_pool.POOL"))
 
 
 def main() -> None:
