@@ -2,7 +2,8 @@
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from sim.switch import ir
 from sim.switch.entries import Match, TableEntry
-from sim.switch.extern_memory import ExternMemory, MeterRate, read_meter, write_meter
+from sim.switch.extern_memory import ExternMemory, MeterRate, write_meter
 from sim.switch.layout import Context
 from sim.switch.packets import Packets
 from sim.switch.profile_memory import ProfileMemory
@@ -81,6 +82,12 @@ class ControlPlane(ABC):
         self._version += 1
         ControlPlane.changes += 1
 
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        with self._lock:
+            yield
+            self._changed()
+
     # Tables.
 
     def _table(self, name: str) -> TableMemory:
@@ -95,21 +102,18 @@ class ControlPlane(ABC):
         (and priority) is there. Raises FullError if the table holds as many entries as the program declares. Raises
         EntryError if the entry does not fit the table.
         """
-        with self._lock:
+        with self._change():
             self._table(table).insert(entry)
-            self._changed()
 
     def table_modify(self, table: str, entry: TableEntry) -> None:
         """Replace the action of the entry with the same key (and priority); raises as `table_insert`."""
-        with self._lock:
+        with self._change():
             self._table(table).modify(entry)
-            self._changed()
 
     def table_delete(self, table: str, entry: TableEntry) -> None:
         """Remove the entry with the same key (and priority); raises as `table_insert`."""
-        with self._lock:
+        with self._change():
             self._table(table).delete(entry)
-            self._changed()
 
     def table_entry(self, table: str, key: tuple[Match, ...], priority: int = 0) -> TableEntry:
         """Return the entry with this key (and priority); raises `UnknownNameError` if there is none."""
@@ -124,15 +128,13 @@ class ControlPlane(ABC):
 
     def table_set_default(self, table: str, action: str, params: Sequence[int] = ()) -> None:
         """Set the action of a miss; `EntryError` if the program makes it constant."""
-        with self._lock:
+        with self._change():
             self._table(table).set_default(action, tuple(params))
-            self._changed()
 
     def table_reset_default(self, table: str) -> None:
         """Restore the default action that the program declares."""
-        with self._lock:
+        with self._change():
             self._table(table).reset_default()
-            self._changed()
 
     def table_default(self, table: str) -> tuple[str, tuple[int, ...]] | None:
         """Return the action of a miss and its arguments, or None if there is none."""
@@ -178,22 +180,19 @@ class ControlPlane(ABC):
 
     def member_insert(self, profile: str, member: int, action: str, params: Sequence[int] = ()) -> None:
         """Add a member to an action profile."""
-        with self._lock:
+        with self._change():
             self._profile(profile).insert_member(member, action, tuple(params))
-            self._changed()
 
     def member_modify(self, profile: str, member: int, action: str, params: Sequence[int] = ()) -> None:
         """Replace a member's action."""
-        with self._lock:
+        with self._change():
             self._profile(profile).modify_member(member, action, tuple(params))
-            self._changed()
 
     def member_delete(self, profile: str, member: int) -> None:
         """Remove a member that no entry and no group leads to."""
-        with self._lock:
+        with self._change():
             self._refuse_if_used(profile, "member", member)
             self._profile(profile).delete_member(member)
-            self._changed()
 
     def members(self, profile: str) -> dict[int, tuple[str, tuple[int, ...]]]:
         """Return an action profile's members: action and arguments by member."""
@@ -202,22 +201,19 @@ class ControlPlane(ABC):
 
     def group_insert(self, profile: str, group: int, members: Sequence[tuple[int, int]]) -> None:
         """Add a group of (member, weight) pairs."""
-        with self._lock:
+        with self._change():
             self._profile(profile).set_group(group, tuple(members), new=True)
-            self._changed()
 
     def group_modify(self, profile: str, group: int, members: Sequence[tuple[int, int]]) -> None:
         """Replace a group's (member, weight) pairs."""
-        with self._lock:
+        with self._change():
             self._profile(profile).set_group(group, tuple(members), new=False)
-            self._changed()
 
     def group_delete(self, profile: str, group: int) -> None:
         """Remove a group that no entry leads to."""
-        with self._lock:
+        with self._change():
             self._refuse_if_used(profile, "group", group)
             self._profile(profile).delete_group(group)
-            self._changed()
 
     def groups(self, profile: str) -> dict[int, tuple[tuple[int, int], ...]]:
         """Return an action profile's groups: (member, weight) pairs by group."""
@@ -252,11 +248,6 @@ class ControlPlane(ABC):
         with self._lock:
             write_meter(self._externs.meter(name, index), None if rates is None else tuple(rates))
 
-    def meter_read(self, name: str, index: int) -> tuple[MeterRate, ...] | None:
-        """Return a meter's rates as `meter_config` takes them."""
-        with self._lock:
-            return read_meter(self._externs.meter(name, index))
-
     def register_view(self, name: str) -> NDArray[Any]:
         """Return a register array as a NumPy view: unsigned cells, or uint64[n, words] if wider than 64 bits."""
         return self._externs.register_view(name)
@@ -266,30 +257,20 @@ class ControlPlane(ABC):
 
         Raises UnknownNameError if the program has none of that name. Raises EntryError if a value does not fit the key.
         """
-        with self._lock:
+        with self._change():
             self._externs.set_value_set(name, values)
-            self._changed()
-
-    def value_set_read(self, name: str) -> list[int]:
-        """Return the members of a parser's value set. Raises UnknownNameError if the program has none of that name."""
-        with self._lock:
-            if name not in self._externs.vsets:
-                raise UnknownNameError(f"the program has no value set {name!r}")
-            return list(self._externs.vsets[name])
 
     # Replication.
 
     def mcast_set(self, group: int, replicas: Sequence[Replica]) -> None:
         """Make or replace multicast group `group` (1…65535): (port, rid) per copy."""
-        with self._lock:
+        with self._change():
             self._replication.set_group(group, replicas)
-            self._changed()
 
     def mcast_delete(self, group: int) -> None:
         """Remove a multicast group."""
-        with self._lock:
+        with self._change():
             self._replication.delete_group(group)
-            self._changed()
 
     def mcast_groups(self) -> dict[int, tuple[Replica, ...]]:
         """Return the replicas of every multicast group."""
@@ -298,20 +279,13 @@ class ControlPlane(ABC):
 
     def clone_set(self, session: int, replicas: Sequence[Replica], truncate_bytes: int = 0) -> None:
         """Make or replace clone session `session` (0…32767), its copies cut to `truncate_bytes` if not 0."""
-        with self._lock:
+        with self._change():
             self._replication.set_session(session, replicas, truncate_bytes)
-            self._changed()
 
     def clone_delete(self, session: int) -> None:
         """Remove a clone session."""
-        with self._lock:
+        with self._change():
             self._replication.delete_session(session)
-            self._changed()
-
-    def clone_sessions(self) -> dict[int, tuple[tuple[Replica, ...], int]]:
-        """Return the replicas and the cut of every clone session."""
-        with self._lock:
-            return dict(self._replication.sessions)
 
 
 def _count(cell: NDArray[np.uint64]) -> tuple[int, int]:

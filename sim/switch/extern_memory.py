@@ -33,13 +33,6 @@ def write_meter(cell: NDArray[np.uint64], rates: tuple[MeterRate, ...] | None) -
         row[4] = 1
 
 
-def read_meter(cell: NDArray[np.uint64]) -> tuple[MeterRate, ...] | None:
-    """Return a meter's rates as `write_meter` takes them."""
-    if not cell[0, 4]:
-        return None
-    return tuple((float(row[:1].view(np.float64)[0]), int(row[1])) for row in cell[::-1])
-
-
 class ExternMemory:
     """The arrays of a program's stateful externs; cell `size` of each is a spare that out-of-range indices use."""
 
@@ -108,7 +101,7 @@ class ExternMemory:
         return self._cell("counter", self.counters, name, index)
 
     def meter(self, name: str, index: int) -> NDArray[np.uint64]:
-        """Return a meter's cell, for `read_meter` and `write_meter`."""
+        """Return a meter's cell, for `write_meter`."""
         return self._cell("meter", self.meters, name, index)
 
     def _cell(

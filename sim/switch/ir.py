@@ -10,46 +10,58 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from sim.switch.operands import (
-    Boolean,
-    Const,
-    Expr,
-    FieldRef,
-    HeaderRef,
-    Lookahead,
-    Named,
-    Op,
-    Param,
-    RegisterCell,
-    StackLast,
-    StackRef,
-    Text,
-    UnionRef,
-    UnionStackLast,
-    UnionStackRef,
-    Vector,
-)
-
 # The operands are names of this module too.
-__all__ = [
-    "Boolean",
-    "Const",
-    "Expr",
-    "FieldRef",
-    "HeaderRef",
-    "Lookahead",
-    "Named",
-    "Op",
-    "Param",
-    "RegisterCell",
-    "StackLast",
-    "StackRef",
-    "Text",
-    "UnionRef",
-    "UnionStackLast",
-    "UnionStackRef",
-    "Vector",
-]
+from sim.switch.operands import (
+    Boolean as Boolean,
+)
+from sim.switch.operands import (
+    Const as Const,
+)
+from sim.switch.operands import (
+    Expr as Expr,
+)
+from sim.switch.operands import (
+    FieldRef as FieldRef,
+)
+from sim.switch.operands import (
+    HeaderRef as HeaderRef,
+)
+from sim.switch.operands import (
+    Lookahead as Lookahead,
+)
+from sim.switch.operands import (
+    Named as Named,
+)
+from sim.switch.operands import (
+    Op as Op,
+)
+from sim.switch.operands import (
+    Param as Param,
+)
+from sim.switch.operands import (
+    RegisterCell as RegisterCell,
+)
+from sim.switch.operands import (
+    StackLast as StackLast,
+)
+from sim.switch.operands import (
+    StackRef as StackRef,
+)
+from sim.switch.operands import (
+    Text as Text,
+)
+from sim.switch.operands import (
+    UnionRef as UnionRef,
+)
+from sim.switch.operands import (
+    UnionStackLast as UnionStackLast,
+)
+from sim.switch.operands import (
+    UnionStackRef as UnionStackRef,
+)
+from sim.switch.operands import (
+    Vector as Vector,
+)
 
 MatchKind = Literal["exact", "lpm", "ternary", "range", "optional", "valid"]
 
@@ -98,7 +110,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Stack:
-    """A header stack and its elements, first to last."""
+    """A stack of headers, or of header unions, and its elements, first to last."""
 
     name: str
     members: tuple[str, ...]
@@ -111,14 +123,6 @@ class Union:
     name: str
     members: tuple[str, ...]
     member_names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class UnionStack:
-    """A stack of header unions, first to last."""
-
-    name: str
-    members: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -299,7 +303,7 @@ class Program:
     headers: dict[str, Header]
     stacks: dict[str, Stack]
     unions: dict[str, Union]
-    union_stacks: dict[str, UnionStack]
+    union_stacks: dict[str, Stack]
     errors: dict[str, int]
     aliases: dict[str, FieldRef]
     init_state: str | None

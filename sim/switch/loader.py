@@ -178,10 +178,10 @@ class _Loader:
             for u in self.document.get("header_unions", [])
         }
 
-    def _union_stacks(self) -> dict[str, ir.UnionStack]:
+    def _union_stacks(self) -> dict[str, ir.Stack]:
         names = {u["id"]: u["name"] for u in self.document.get("header_unions", [])}
         return {
-            s["name"]: ir.UnionStack(s["name"], tuple(names[i] for i in s["header_union_ids"]))
+            s["name"]: ir.Stack(s["name"], tuple(names[i] for i in s["header_union_ids"]))
             for s in self.document.get("header_union_stacks", [])
         }
 
@@ -198,7 +198,7 @@ class _Loader:
         if isinstance(expr, ir.StackLast):
             kind = self._stack_type(expr.stack)
             return kind.fields[kind.index(expr.field)].width
-        if isinstance(expr, ir.UnionStackLast):
+        if isinstance(expr, ir.StackLast):
             union = self._unions()[self._union_stacks()[expr.stack].members[0]]
             member = union.members[union.member_names.index(expr.member)]
             return self._width(ir.FieldRef(member, expr.field))

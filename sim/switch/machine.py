@@ -10,7 +10,6 @@ import ctypes
 import functools
 import hashlib
 import os
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -37,29 +36,23 @@ class Machine:
 
 
 def default_cache_dir() -> Path:
-    """Return where object code is kept: ``$NETSUM_CACHE_DIR``, else the platform's cache directory."""
-    if named := os.environ.get("NETSUM_CACHE_DIR"):
-        return Path(named)
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home())
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "netsum"
+    """Return where object code is kept: ``$NETSUM_CACHE_DIR``, else ``netsum`` in the user's cache folder."""
+    named = os.environ.get("NETSUM_CACHE_DIR")
+    return Path(named or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "netsum")
 
 
-@functools.cache
-def _target_machine() -> Any:
+def _new_target_machine() -> Any:
     # Newer llvmlite initializes by itself and refuses the call.
     with contextlib.suppress(RuntimeError):
         binding.initialize()
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    target = binding.Target.from_default_triple()
-    return target.create_target_machine(
+    return binding.Target.from_default_triple().create_target_machine(
         cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=1, jit=True
     )
+
+
+_target_machine = functools.cache(_new_target_machine)
 
 
 @functools.cache
@@ -95,18 +88,10 @@ def _compile(program: ir.Program) -> bytes:
 
 def _load(code: bytes, *, cached: bool) -> Machine:
     empty = binding.parse_assembly("")
-    engine = binding.create_mcjit_compiler(empty, _fresh_target_machine())
+    engine = binding.create_mcjit_compiler(empty, _new_target_machine())  # The engine owns it.
     engine.add_object_file(binding.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return Machine(engine, cached=cached)
-
-
-def _fresh_target_machine() -> Any:
-    """Return a target machine that an execution engine may own."""
-    _target_machine()
-    return binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=1, jit=True
-    )
 
 
 def read_object(path: Path) -> bytes | None:

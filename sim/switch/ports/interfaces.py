@@ -171,11 +171,6 @@ class InterfacePorts(PortDriver):
         """The interface of each switch port."""
         return dict(zip(map(int, self._numbers), self._interfaces, strict=True))
 
-    @property
-    def ring_frames(self) -> int:
-        """How many frames of a port can wait for the switch."""
-        return len(self._places)
-
     def is_up(self, number: int) -> bool:
         """Whether a switch port's interface is there, is up and has a carrier."""
         return interface_is_up(self._interfaces[int(self._position_of_port[number])])

@@ -1,23 +1,15 @@
 """Calls of a program's machine code from compiled code."""
 
-# Numba's decorators are untyped.
-# mypy: disable-error-code="untyped-decorator"
-
 from typing import Any
 
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+
+from netsum_common.compiled import Integer, compiled_inline, routine_call
+
+_call = routine_call(types.int32(types.int64))
 
 
-@intrinsic
-def run_program(typing_context: Any, code: Any, context: Any) -> Any:
+@compiled_inline
+def run_program(code: Integer, context: Integer) -> Any:
     """Call a program's machine code, both given by address; returns its status."""
-    del typing_context
-
-    def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del target, signature
-        kind = ir.FunctionType(ir.IntType(32), [arguments[1].type])
-        return builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
-
-    return types.int32(code, context), generate
+    return _call(code, (context,))
