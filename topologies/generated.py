@@ -144,10 +144,12 @@ class Kind:
     """A kind of network, as experiments name it.
 
     `make`: called with how many hosts are needed at least, and the values of `keys`, the settings that the kind has.
+    `sized_by`: the setting from which the number of hosts follows where that is given.
     """
 
     make: Callable[..., Topology]
     keys: tuple[str, ...] = ()
+    sized_by: str = ""
 
 
 def _leaf_spine(needed: int, *, hosts: int, leaves: int, spines: int, rack: int) -> Topology:
@@ -166,7 +168,7 @@ KINDS: Final = {
     "star": Kind(star),
     "dumbbell": Kind(dumbbell),
     "leaf-spine": Kind(_leaf_spine, ("hosts", "leaves", "spines", "rack")),
-    "fat-tree": Kind(lambda needed, ports: fat_tree(ports), ("ports",)),
-    "pods": Kind(_pods, ("leaves", "spines", "rack", "pods", "cores")),
+    "fat-tree": Kind(lambda needed, ports: fat_tree(ports), ("ports",), sized_by="ports"),
+    "pods": Kind(_pods, ("leaves", "spines", "rack", "pods", "cores"), sized_by="pods"),
 }
 """The kinds, by name."""

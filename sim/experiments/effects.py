@@ -75,10 +75,9 @@ RULES: Final[dict[str, Rule]] = {
     "topology.file": _kinds("file"),
     "topology.hosts": (
         lambda _, topology: (
-            topology.kind in ("star", "dumbbell", "leaf-spine")
-            or (topology.kind == "pods" and not topology.pods)
+            topology.kind != "file" and not getattr(topology, KINDS[topology.kind].sized_by, 0)
         ),
-        "kind = star, dumbbell, leaf-spine, or pods without their number",
+        "a kind other than file and fat-tree, and no number of pods",
     ),
     "topology.leaves": (
         lambda _, topology: topology.kind == "pods" or (topology.kind == "leaf-spine" and not topology.rack),
