@@ -18,6 +18,7 @@ from controller.ledgers import Ledgers
 from controller.switch_tables import SwitchTables
 from controller.trees import Place, Tree, TreeSwitch, place_tree
 from host_agent.wire.admission import Admission
+from netsum_common.targets import Capabilities
 
 
 @dataclass(frozen=True)
@@ -43,24 +44,21 @@ class JobController:
     """The jobs of one or several switches. Not for several threads at once.
 
     `tables`: the tables of each switch, by name; the mapping is only read here, and programs and addresses have been set.
-    `slot_capacity`: number of slots that each switch's program has. `lanes`: int32 values a packet carries, the same on all
-    switches. `header_only`: whether the switches' programs leave out lanes of a RESULT that a worker does not need.
-    `new_token`: makes 32 bits that no one can guess. `unix_seconds`: returns the Unix time, from which epochs are made.
+    `capabilities`: those of the switches' programs, the same on all. `new_token`: makes 32 bits that no one can guess.
+    `unix_seconds`: returns the Unix time, from which epochs are made.
     """
 
     def __init__(
         self,
         switches: Mapping[str, TreeSwitch],
         tables: Mapping[str, SwitchTables],
-        slot_capacity: int,
-        lanes: int,
+        capabilities: Capabilities,
         *,
-        header_only: bool = False,
         new_token: Callable[[], int] = lambda: secrets.randbits(32),
         unix_seconds: Callable[[], float] = time.time,
     ) -> None:
         # The jobs and reservations of each switch, by the switch's name.
-        self.ledgers = {name: JobLedger(slot_capacity, lanes, header_only=header_only) for name in switches}
+        self.ledgers = {name: JobLedger(capabilities) for name in switches}
         self._new_token = new_token
         self._unix_seconds = unix_seconds
         self._switches = switches

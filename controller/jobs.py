@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from controller.errors import JobRefusedError
 from controller.slots import SlotRange
 from host_agent.wire.admission import Admission
+from netsum_common.targets import Capabilities
 from topologies.addresses import ipv4_int, mac_int
 
 LEAST_QUORUM_SLOTS = 2  # For a job with a quorum; docs/protocol.md gives the reason.
@@ -67,15 +68,13 @@ class Job:
     epoch: int
     token: int
     slots: SlotRange  # The job's slots on the switch.
-    lanes: int  # int32 values a packet carries, fixed by the switch's program.
+    capabilities: Capabilities  # The capabilities of the switch's program.
     # The switch's children in order of their worker ids: workers and, in a tree, switches below. `worker_id` and `switch`
     # are always filled in.
     workers: tuple[WorkerEndpoint, ...]
     # The switch above in the job's tree; None: this switch is the root, which makes the results.
     parent: ParentLink | None = None
     quorum: int = 0  # Contributions that complete a quorum chunk; 0: no quorum.
-    # Whether the switch's program leaves out lanes of a RESULT that a worker does not need.
-    header_only: bool = False
 
     @property
     def admissions(self) -> list[Admission]:
@@ -88,10 +87,10 @@ class Job:
                 worker_id=worker_id,
                 num_workers=len(self.workers),
                 slot_count=self.slots.count,
-                lanes=self.lanes,
+                lanes=self.capabilities.lanes,
                 switch=switch_of(worker),
                 quorum=self.quorum,
-                header_only=int(self.header_only),
+                header_only=int(self.capabilities.header_only),
             )
             for worker_id, worker in enumerate(self.workers)
         ]

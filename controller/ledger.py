@@ -11,6 +11,7 @@ from controller.errors import JobRefusedError, UnknownJobError
 from controller.jobs import Job, ParentLink, Reservation, WorkerEndpoint, check_quorum
 from controller.slots import SlotAllocator, SlotRange
 from host_agent.wire.constants import MAX_CHILDREN, MAX_JOB_ID
+from netsum_common.targets import Capabilities
 
 JOB_IDS = range(1, MAX_JOB_ID + 1)  # The switch counts packets of unknown jobs under job id 0.
 
@@ -21,16 +22,12 @@ DEFAULT_SLOTS = 64  # For a job that requests no number.
 class JobLedger:
     """The jobs of one switch.
 
-    `lanes`: int32 values a packet of the switch's program carries. `header_only`: whether the program leaves out lanes of a
-    RESULT that a worker does not need. `last_epoch`: the highest epoch known to have been used on this switch.
+    `capabilities`: those of the switch's program. `last_epoch`: the highest epoch known to have been used on this switch.
     """
 
-    def __init__(
-        self, slot_capacity: int, lanes: int, last_epoch: int = 0, *, header_only: bool = False
-    ) -> None:
-        self.allocator = SlotAllocator(slot_capacity)
-        self._lanes = lanes
-        self.header_only = header_only
+    def __init__(self, capabilities: Capabilities, last_epoch: int = 0) -> None:
+        self.allocator = SlotAllocator(capabilities.slots)
+        self.capabilities = capabilities
         self._last_epoch = last_epoch
         self._jobs: dict[int, Job] = {}
         self._reserved: dict[str, Reservation] = {}
@@ -133,10 +130,7 @@ class JobLedger:
         reserved = self._reserved.get(name)
         check_quorum(quorum, len(placed), reserved.slots.count if reserved else slots)
         held = reserved or self.reserve(name, slots)
-        job = Job(
-            *(name, held.job_id, epoch, token, held.slots, self._lanes, placed, parent, quorum),
-            header_only=self.header_only,
-        )
+        job = Job(name, held.job_id, epoch, token, held.slots, self.capabilities, placed, parent, quorum)
         del self._reserved[name]
         self._last_epoch = epoch
         self._jobs[job.job_id] = job

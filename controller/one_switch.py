@@ -11,6 +11,7 @@ from controller.jobs import Job, WorkerEndpoint
 from controller.ledger import DEFAULT_SLOTS
 from controller.switch_tables import SwitchTables
 from controller.trees import Tree, TreeSwitch, one_switch, sending_to
+from netsum_common.targets import Capabilities
 
 _SWITCH: Final = "switch"
 
@@ -22,11 +23,9 @@ class OneSwitch:
     ----------
     tables
         The switch's tables.
-    slots
-        How many slots jobs may have.
-    lanes
-        int32 values a packet of its program carries.
-    header_only, new_token, unix_seconds
+    capabilities
+        Those of its program; jobs may have `slots` of them.
+    new_token, unix_seconds
         As for `JobController`.
 
     Attributes
@@ -38,23 +37,18 @@ class OneSwitch:
     def __init__(
         self,
         tables: SwitchTables,
-        slots: int,
-        lanes: int,
+        capabilities: Capabilities,
         *,
-        header_only: bool = False,
         new_token: Callable[[], int] = lambda: secrets.randbits(32),
         unix_seconds: Callable[[], float] = time.time,
     ) -> None:
         self._tables = {_SWITCH: tables}
-        self.lanes = lanes
+        self.capabilities = capabilities
         self.ip = self.mac = ""
         self.programmed = True  # Whether the switch has its program.
         alone = {_SWITCH: TreeSwitch(_SWITCH, "", "", {})}
         self._controller = JobController(
-            *(alone, self._tables, slots, lanes),
-            header_only=header_only,
-            new_token=new_token,
-            unix_seconds=unix_seconds,
+            alone, self._tables, capabilities, new_token=new_token, unix_seconds=unix_seconds
         )
         self.ledger = self._controller.ledgers[_SWITCH]  # The jobs and reservations of the switch.
 

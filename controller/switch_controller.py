@@ -23,7 +23,7 @@ class SwitchController(OneSwitch, Closing):
     def __init__(self, session: P4RuntimeSession, election_id: int, files: CompiledFiles) -> None:
         self._election_id = election_id
         self._files = files
-        super().__init__(self._begin(session), files.slots, files.lanes, header_only=files.header_only)
+        super().__init__(self._begin(session), files.capabilities)
         self.programmed = False
 
     @classmethod
@@ -90,7 +90,7 @@ class SwitchController(OneSwitch, Closing):
 
     def _begin(self, session: P4RuntimeSession) -> SwitchTables:
         self._writer = P4RuntimeWriter(session, self._files)
-        return SwitchTables(self._writer, self._files.path)
+        return SwitchTables(self._writer, self._files.target)
 
     def set_pipeline(self) -> None:
         """Give the switch its program, which starts without entries; earlier jobs wait for `restart_job`.

@@ -7,14 +7,13 @@ epoch is admitted when its next epoch begins.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from controller import entries
 from controller.entries import Entry, Group
 from controller.errors import JobRefusedError
 from controller.jobs import Job
 from controller.table_writer import Change, TableWriter
-from controller.targets import require_reach
+from netsum_common.targets import TARGETS, Target
 
 _OWNED = (
     # Admissions come first: they are deleted before, and inserted after, the entries that admitted packets need.
@@ -53,12 +52,12 @@ class SwitchTables:
 
     Every method that reads or writes raises `ControllerError` if the switch refuses or does not answer.
 
-    `program`: the compiled program of the switch (see `controller.targets.device_config`).
+    `target`: the kind of the switch, which says which ports can share memory.
     """
 
-    def __init__(self, writer: TableWriter, program: Path) -> None:
+    def __init__(self, writer: TableWriter, target: Target = TARGETS["embedded"]) -> None:
         self._writer = writer
-        self._program = program
+        self._target = target
         self._owned = [table for table in _OWNED if table in writer.tables]
         self._counters: tuple[str, ...] = entries.COUNTERS
         if entries.JOB_PARENT in writer.tables:
@@ -81,11 +80,13 @@ class SwitchTables:
 
     def install(self, job: Job) -> None:
         """Replace a job's old epoch by its new one: delete all old admissions first, insert the new ones last."""
-        require_reach(self._program, entries.ports(job))
+        apart = self._target.why_apart(entries.ports(job))
+        if apart is not None:
+            raise JobRefusedError(apart)
         if job.parent is not None and entries.JOB_PARENT not in self._owned:
             raise JobRefusedError(
-                f"job {job.name!r} needs a tree of switches, and the program {self._program} has none: take workers of one "
-                "switch, or v1model's program"
+                f"job {job.name!r} needs a tree of switches, and the program has none: take workers of one switch, or "
+                "v1model's program"
             )
         self.withdraw(job)
         what = f"job {job.name!r}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from host_agent.errors import NetsumError
 from netsum_common.lane_counts import LINK_LANES, LOCAL_LANES
 from netsum_common.logs import recorded
+from netsum_common.targets.capabilities import capabilities_file
 
 BUILD = Path(__file__).resolve().parents[1] / "p4" / "build"  # In a source checkout.
 INSTALLED = Path(sysconfig.get_path("data")) / "share" / "netsum"
@@ -40,7 +41,7 @@ def compiled_program(lanes: int) -> CompiledProgram:
         raise ValueError(f"the program is built for {choices} or {LOCAL_LANES} lanes, not {lanes}")
     stem = (BUILD if BUILD.is_dir() else INSTALLED) / f"netsum_v1model_{lanes}"
     program = CompiledProgram(stem.with_suffix(".json"), stem.with_suffix(".p4info.txtpb"))
-    for file in (program.json, program.p4info):
+    for file in (program.json, program.p4info, capabilities_file(program.json)):
         if not file.is_file():
             raise ProgramMissingError(
                 f"{file} is missing: install netsum again, or run `make p4` in its source checkout (needs p4c)"

@@ -1,8 +1,8 @@
 """Compile the P4 program for BMv2 and the embedded engine.
 
-``python p4/build.py`` writes p4/build: the program's JSON and P4Info for each number of lanes, and a stamp, a
-hash of the sources. ``--check`` compares the stamp with the sources (no compiler needed); ``--rebuild`` also
-compiles again and compares the bytes.
+``python p4/build.py`` writes p4/build: the program's JSON, P4Info and capabilities for each number of lanes, and a
+stamp, a hash of the sources. ``--check`` compares the stamp with the sources (no compiler needed); ``--rebuild`` also
+compiles again and compares the bytes. ``--describe`` writes the capabilities of programs that are compiled already.
 """
 
 import argparse
@@ -24,6 +24,13 @@ TOP = P4 / "v1model" / "netsum.p4"
 COMPILER = "p4c-bm2-ss"
 COMPILE_TIMEOUT_S = 600
 COMMENT = re.compile(rb"[ \t]*//.*")
+REGISTER = re.compile(
+    r'^registers \{\n  preamble \{.*?^    name: "([^"]+)".*?^  size: (\d+)', re.MULTILINE | re.DOTALL
+)
+TABLE = re.compile(r'^tables \{\n  preamble \{.*?^    name: "(?:[^"]+\.)?(\w+)"', re.MULTILINE | re.DOTALL)
+LANE = re.compile(
+    r"\.lane_\d+(\.held)?$"
+)  # On v1model, all lanes are in one control; on TNA, each has its own.
 
 
 class BuildError(Exception):
@@ -36,16 +43,21 @@ def constants_are_generated() -> bool:
     return specification in (P4 / "shared" / "constants.p4").read_text(encoding="utf-8")
 
 
+def specification() -> dict[str, Any]:
+    """Read the specification."""
+    return tomllib.loads((P4 / "spec" / "protocol.toml").read_text(encoding="utf-8"))
+
+
 def lane_counts(target: str) -> list[int]:
     """Read for which numbers of lanes a target's program is compiled."""
-    spec = tomllib.loads((P4 / "spec" / "protocol.toml").read_text(encoding="utf-8"))
-    counts: list[int] = spec["lanes"]["counts"][target]
+    counts: list[int] = specification()["lanes"]["counts"][target]
     return counts
 
 
-def output_names(lanes: int) -> tuple[str, str]:
-    """Name the JSON and the P4Info of the program with this many lanes."""
-    return f"netsum_v1model_{lanes}.json", f"netsum_v1model_{lanes}.p4info.txtpb"
+def output_names(lanes: int) -> tuple[str, str, str]:
+    """Name the JSON, the P4Info and the capabilities of the program with this many lanes."""
+    stem = f"netsum_v1model_{lanes}"
+    return f"{stem}.json", f"{stem}.p4info.txtpb", f"{stem}.capabilities.toml"
 
 
 def digest(files: list[Path]) -> str:
@@ -115,6 +127,49 @@ def one_line_each(program: dict[str, Any]) -> str:
     return "{" + ",\n".join(parts) + "}\n"
 
 
+def capabilities(p4info: Path) -> dict[str, str | int | bool]:
+    """Derive from its P4Info what a program can do; netsum_common/targets/capabilities.py explains the keys.
+
+    Raises
+    ------
+    BuildError
+        It is not the P4Info of an aggregation program.
+    """
+    pool, text = specification()["pool"], p4info.read_text(encoding="utf-8")
+    registers = {name: int(size) for name, size in REGISTER.findall(text)}
+    tables = TABLE.findall(text)
+    lanes = [size for name, size in registers.items() if LANE.search(name)]
+    architecture = re.search(r'^  arch: "(\w+)"', text, re.MULTILINE)
+    if not lanes or architecture is None:
+        raise BuildError(
+            f"{p4info} is not an aggregation program's: it names no registers lane_0, lane_1, …, or no architecture"
+        )
+    # Each register array has a cell for each pool index and pass.
+    cells = lanes[0] // pool["versions"]
+    passes = cells // pool["slots"] if "next_pass" in tables else 1
+    has = {name.rpartition(".")[2] for name in registers}
+    return {
+        "architecture": architecture[1],
+        "lanes": len(lanes) * passes,
+        "slots": cells // passes,
+        "passes": passes,
+        "trees": "job_parent" in tables,
+        "header_only": passes == 1 and not has.isdisjoint({"slot_header_back", "slot_workers"}),
+        # On Tofino, one register holds a quorum's members or the workers that need the header alone.
+        "lanes_in_quorums": "slot_header_back" in has,
+    }
+
+
+def describe(p4info: Path) -> Path:
+    """Write the capabilities of a compiled program beside its P4Info; return their file. Raises as `capabilities`."""
+    found = capabilities(p4info)
+    path = p4info.with_name(p4info.name.partition(".p4info")[0] + ".capabilities.toml")
+    path.write_text(
+        "".join(f"{name} = {json.dumps(value)}\n" for name, value in found.items()), encoding="utf-8"
+    )
+    return path
+
+
 def compile_into(folder: Path) -> None:
     """Compile the program for every number of lanes.
 
@@ -124,7 +179,7 @@ def compile_into(folder: Path) -> None:
         The compiler refuses the program, or warns about it.
     """
     for lanes in lane_counts("v1model"):
-        json_path, p4info_path = (folder / name for name in output_names(lanes))
+        json_path, p4info_path, _ = (folder / name for name in output_names(lanes))
         command = [
             COMPILER, "--std", "p4-16", "-D", f"LANES={lanes}",
             # p4c does not see that a parser state is reached only where a select found the header valid.
@@ -137,6 +192,7 @@ def compile_into(folder: Path) -> None:
         program = without_sources(json.loads(json_path.read_text(encoding="utf-8")))
         program["program"] = TOP.relative_to(P4.parent).as_posix()
         json_path.write_text(one_line_each(program), encoding="utf-8")
+        describe(p4info_path)
 
 
 def build() -> None:
@@ -200,9 +256,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare p4/build's stamp with the sources")
     parser.add_argument("--rebuild", action="store_true", help="compile again and compare the bytes")
+    parser.add_argument(
+        "--describe",
+        type=Path,
+        nargs="+",
+        metavar="P4INFO",
+        help="write the capabilities of these compiled programs",
+    )
     arguments = parser.parse_args()
     try:
-        if arguments.rebuild:
+        if arguments.describe:
+            for p4info in arguments.describe:
+                describe(p4info)
+        elif arguments.rebuild:
             check_rebuild()
         elif arguments.check:
             check_stamp()

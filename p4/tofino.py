@@ -1,9 +1,9 @@
 """Compile the P4 program for Tofino, and report the resources of the chip that it takes.
 
 ``python p4/tofino.py`` compiles for each chip and lane count. It writes the compiler's output (binaries, P4Info, BF-Runtime
-description, reports) in ``--out``, the tables in docs/tofino-reference.md, and the hashes of the sources and of each P4Info in
-p4/build/tofino_stamp.json. ``--report`` writes the tables of an earlier output. ``--check`` compares the stamp with the sources
-(no compiler needed).
+description, reports) and each program's capabilities in ``--out``, the tables in docs/tofino-reference.md, and the hashes of
+the sources and of each P4Info in p4/build/tofino_stamp.json. ``--report`` writes the tables of an earlier output. ``--check``
+compares the stamp with the sources (no compiler needed).
 """
 
 import argparse
@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from build import BUILD, P4, BuildError, digest, lane_counts
+from build import BUILD, P4, BuildError, describe, digest, lane_counts
 from tofino_report import assembly, parser_matches, report, rows, stage_rows
 
 TOP = P4 / "tna" / "netsum.p4"
@@ -155,11 +155,12 @@ def compile_into(variant: Variant, folder: Path) -> None:
             f"p4c made a parser for {variant.name} that matches nothing: it is one with the fault of p4c's commit "
             "e3af57fc19; see docs/tofino.md"
         )
-    describe(variant, folder)
+    describe(p4info_path(variant, folder))
+    write_conf(variant, folder)
 
 
-def describe(variant: Variant, folder: Path) -> None:
-    """Write the ``.conf`` that switch drivers and `controller.targets` read; p4c's driver has a step for it, but takes none."""
+def write_conf(variant: Variant, folder: Path) -> None:
+    """Write the ``.conf`` that switch drivers and `netsum_common.targets` read: p4c's driver leaves it out."""
     command = [
         GENERATE_CONF, "--conf-type", "BF-RT", "--name", PROGRAM, "--device", variant.target, "--outputdir", ".",
         "--bfrt-name", "bfrt.json", "--p4-version", "p4-16", "--pipe", "pipe",

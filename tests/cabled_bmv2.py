@@ -9,11 +9,12 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from netsum_common.targets import PROCESS_TARGETS
+from netsum_common.targets.bmv2 import PROGRAM
 from topologies import namespaces
 from topologies.announcing import await_socket
 from topologies.children import Child, TestbedError
 from topologies.runs import delete_leftover_folders, new_run_id, socket_folder
-from topologies.switch_process import BMV2_PROGRAM, missing_for_switch
 
 DEVICE_ID = 1
 START_DEADLINE_S = 400.0
@@ -29,7 +30,7 @@ _RECEIVE_BUFFER_BYTES = 1 << 23
 
 def missing_for_cabled_bmv2() -> str | None:
     """Return why this process cannot start one, or None."""
-    return missing_for_switch("bmv2") or namespaces.missing_for_namespaces()
+    return PROCESS_TARGETS["bmv2"].lacking() or namespaces.missing_for_namespaces()
 
 
 class CabledBmv2:
@@ -61,7 +62,7 @@ class CabledBmv2:
         self._switch = Child(
             "BMv2",
             [
-                *(*namespaces.inside(switch), BMV2_PROGRAM, "--no-p4", "--device-id", str(DEVICE_ID)),
+                *(*namespaces.inside(switch), PROGRAM, "--no-p4", "--device-id", str(DEVICE_ID)),
                 *("--notifications-addr", f"ipc://{self._folder}/notifications"),
                 *(word for port in range(ports) for word in ("-i", f"{port}@port{port}")),
                 *("--", "--grpc-server-addr", self.address, "--cpu-port", str(cpu_port)),

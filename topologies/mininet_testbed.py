@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from netsum_common.targets import PROCESS_TARGETS
 from topologies.children import Child, TestbedError, stop_all, uninterrupted
 from topologies.generated import star
 from topologies.hosts import Host
@@ -19,7 +20,7 @@ from topologies.leftovers import MARK, end_processes
 from topologies.namespaces import COMMAND_TIMEOUT_S, await_interface, inside_of, missing_for_namespaces
 from topologies.runs import delete_leftover_folders, new_run_id, socket_folder
 from topologies.shaping import require_kernel_support, reshaping_commands
-from topologies.switch_process import SWITCH_KINDS, SwitchProcess, missing_for_switch
+from topologies.switch_process import SwitchProcess
 from topologies.topology import FlowSpec, LinkEnd, LinkSpec, Topology
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def missing_for_mininet() -> str | None:
 class MininetTestbed:
     """A topology, up for as long as the ``with`` block; for one with one switch, see `topologies.hosts.SwitchTestbed`.
 
-    `kind`: which switch runs the P4 program: ``embedded`` or ``bmv2``. `folder`: where ``logs`` and ``pcaps`` go.
+    `kind`: the name of the target that runs the P4 program. `folder`: where ``logs`` and ``pcaps`` go.
     `udp_port`: the UDP port at which the P4 program takes contributions; hosts use the same one. `sockets`: a folder with a
     short path for the switches' sockets; None makes one that goes with the testbed. `capture`: whether the packets of every
     switch port are written to ``pcaps``. Raises TestbedError if something is missing, or does not come up; nothing is left
@@ -67,7 +68,8 @@ class MininetTestbed:
         capture: bool = False,
         run_id: str | None = None,
     ) -> None:
-        lacking = missing_for_switch(kind) or missing_for_mininet()
+        self._target = PROCESS_TARGETS[kind]
+        lacking = self._target.lacking() or missing_for_mininet()
         if lacking is not None:
             raise TestbedError(lacking)
         self.topology = topology
@@ -117,8 +119,9 @@ class MininetTestbed:
             (self.folder / "pcaps").mkdir(exist_ok=True)
         self._sockets = self._given_sockets or socket_folder(self.run_id)
         self.processes = {
-            name: SWITCH_KINDS[self.kind](
-                switch, self.run_id, self._sockets / f"{name}.sock", self.folder, self._capture
+            name: SwitchProcess(
+                *(self._target, switch, self.run_id),
+                *(self._sockets / f"{name}.sock", self.folder, self._capture),
             )
             for name, switch in self.topology.switches.items()
         }
@@ -148,7 +151,7 @@ class MininetTestbed:
         for end in link.ends:
             script = "\n".join(reshaping_commands(link, self._interface(end), self.topology.mtu))
             self.net[end.node].run(script)
-            self._take_redirects(end)
+            self._set_up_host(end)
         links = (*self.topology.links[:number], link, *self.topology.links[number + 1 :])
         self.topology = replace(self.topology, links=links)
 
@@ -219,16 +222,17 @@ class MininetTestbed:
         deadline = time.monotonic() + COMMAND_TIMEOUT_S
         for end in (end for link in self.topology.links for end in link.ends):
             await_interface(inside_of(self.net[end.node].pid), self._interface(end), deadline)
-            self._take_redirects(end)
+            self._set_up_host(end)
         self.net.start()
         self.hosts = tuple(self._host(name) for name in self.topology.hosts)
         for flow in self.topology.traffic:
             self._start_flow(flow)
 
-    def _take_redirects(self, end: LinkEnd) -> None:
-        """Let a host have what XDP sends: a virtual interface takes it with an XDP program of its own, or with GRO on."""
-        if self.kind == "xdp" and end.node in self.topology.hosts:
-            self.net[end.node].run(f"ethtool -K {self._interface(end)} gro on")
+    def _set_up_host(self, end: LinkEnd) -> None:
+        """Let a host's interface receive from the switch."""
+        command = self._target.host_setup(self._interface(end))
+        if command and end.node in self.topology.hosts:
+            self.net[end.node].run(command)
 
     def _host(self, name: str) -> Host:
         switch, port = self.topology.place(name)
@@ -299,7 +303,7 @@ class MininetStar(MininetTestbed):
     @classmethod
     def lacking(cls) -> str | None:
         """Return why this machine cannot run the star, or None."""
-        return missing_for_switch(cls.switch_kind) or missing_for_mininet()
+        return PROCESS_TARGETS[cls.switch_kind].lacking() or missing_for_mininet()
 
 
 class EmbeddedStar(MininetStar):

@@ -18,7 +18,6 @@ MAX_PORT = 509
 """510 is the controller's port on every switch unless its topology says otherwise, 511 the one for dropped packets."""
 
 CPU_PORT = 510
-DROP_PORT = 511
 
 DEFAULT_MTU = 1500
 NODE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,7}")

@@ -139,7 +139,7 @@ class SwitchLink:
                 partial(call_in, loop, self._session_changed.set),
             )
             self._writer = P4RuntimeWriter(session, self.files)
-            self._tables = SwitchTables(self._writer, self.files.path)
+            self._tables = SwitchTables(self._writer, self.files.target)
             await self._bring_up(self)
             await self._on(LinkEvent.RECONCILED)
         self._connected += 1

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from controller.errors import ConfigError
 from controller.service.network import HostSite, Network, switch_site
-from controller.targets.tofino import front_panel_ports
 from netsum_common.channel import ChannelError, TlsFiles, check_target
+from netsum_common.targets.tofino import front_panel_ports
 from topologies.fields import (
     FieldError,
     Fields,

@@ -88,7 +88,7 @@ class JobRecord(JobRequest):
         self.job_id, self.slot_base, self.slot_count = root.job_id, root.slots.base, root.slots.count
         self.below = {switch: part.slots.base for switch, part in held.items() if switch != self.switch}
         if isinstance(root, Job):
-            self.epoch, self.token, self.lanes = root.epoch, root.token, root.lanes
+            self.epoch, self.token, self.lanes = root.epoch, root.token, root.capabilities.lanes
 
     def release(self) -> None:
         """Record that the job holds no slots on any switch."""

@@ -22,8 +22,8 @@ def restore_jobs(scheduler: Scheduler, workers: JobMembers) -> None:
         if record.spread and not record.running:
             # The workers, and with them the tree, may have changed since the slots were reserved.
             record.release()
-        if record.lanes not in (0, registry.files.lanes):
-            lost = f"the switches' program now has {registry.files.lanes} lanes"
+        if record.lanes not in (0, registry.files.capabilities.lanes):
+            lost = f"the switches' program now has {registry.files.capabilities.lanes} lanes"
         elif record.switch and record.switch not in registry.trees.ledgers:
             lost = f"switch {record.switch} is no longer in the network"
         else:

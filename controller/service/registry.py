@@ -78,7 +78,7 @@ class JobRegistry:
         # The hosts that can add for jobs that no switch takes.
         self.aggregators = Aggregators(network, options.start_s, tls)
         # trees, shares, reservations: the placement of jobs, their shares of the slots, and the slots that they can get now.
-        self.trees = JobTrees(network, ledgers, files.lanes, files.knows_trees)
+        self.trees = JobTrees(network, ledgers, files.capabilities)
         self.shares = Shares(options.share, options.least_slots, self.trees, self.jobs)
         self.reservations = Reservations(
             self.jobs, self.queues, self.switches, self.trees, self.shares, self.aggregators
@@ -86,10 +86,7 @@ class JobRegistry:
 
     def new_ledger(self, switch: str) -> JobLedger:
         """Return an empty ledger for a switch, whose epochs go on from the last one in the store."""
-        files = self.files
-        return JobLedger(
-            files.slots, files.lanes, self.store.switch(switch)[0], header_only=files.header_only
-        )
+        return JobLedger(self.files.capabilities, self.store.switch(switch)[0])
 
     def find(self, name: str) -> ServiceJob:
         """Return a job that has not ended."""

@@ -95,19 +95,18 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
     Raises ControllerError if the configuration cannot be used.
     """
     files = CompiledFiles(options.program, options.p4info)
-    slots = options.registry.slots
-    if isinstance(slots, int) and (not 0 < slots <= files.slots or slots & (slots - 1)):
-        raise ConfigError(
-            f"the default number of slots must be a power of two, at most the {files.slots} of the program, not {slots}"
-        )
+    for what, slots in (
+        ("default number of slots", options.registry.slots),
+        ("fewest slots of a job", options.registry.least_slots),
+    ):
+        most = files.capabilities.slots
+        if isinstance(slots, int) and (not 0 < slots <= most or slots & (slots - 1)):
+            raise ConfigError(
+                f"the {what} must be a power of two, at most the {most} of the program, not {slots}"
+            )
     for site in options.network.switches.values():
         if site.tls:
             site.tls.channel_credentials()  # Fails now rather than in the background.
-    least = options.registry.least_slots
-    if not 0 < least <= files.slots or least & (least - 1):
-        raise ConfigError(
-            f"the fewest slots of a job must be a power of two, at most the {files.slots} of the program, not {least}"
-        )
     _check_addresses(options)  # Before the state's file is made.
     logging.getLogger("grpc._cython.cygrpc").addFilter(_without_traceback)
     async with contextlib.AsyncExitStack() as stack:

@@ -18,6 +18,7 @@ from controller.service.records import JobRecord, WorkerRecord
 from controller.service.sizing import slots_for
 from controller.trees import Place, Tree, TreeSwitch, place_tree
 from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE, POOL_SLOTS
+from netsum_common.targets import Capabilities
 from topologies.addresses import mac_of
 
 HOST_PORT: Final = 0  # The only port of an aggregator on a host.
@@ -27,11 +28,11 @@ JOBS_OF_A_HOST: Final = 8  # A job gets at most 1/8 of a host's slots, so a host
 class JobTrees:
     """The trees of the jobs of a controller. A job on one switch is a tree of that switch.
 
-    `lanes`: int32 values a packet carries. `possible`: whether the switches' program supports trees.
+    `capabilities`: those of the switches' program.
     """
 
-    def __init__(self, network: Network, ledgers: dict[str, JobLedger], lanes: int, possible: bool) -> None:
-        self.lanes = lanes
+    def __init__(self, network: Network, ledgers: dict[str, JobLedger], capabilities: Capabilities) -> None:
+        self.lanes = capabilities.lanes
         self._network = network
         self.ledgers = ledgers
         self._held = Ledgers(ledgers)
@@ -39,8 +40,8 @@ class JobTrees:
         self._leaves: dict[str, TreeSwitch] = {}
         # The networks of the workers that leaves add for, by the leaves' names.
         self._workers_of: dict[str, IPv4Network] = {}
-        self._known = possible
-        self._possible = possible and len(network.switches) > 1
+        self._known = capabilities.trees
+        self._possible = capabilities.trees and len(network.switches) > 1
         self._switches = {
             name: TreeSwitch(name, site.ip, site.mac, site.neighbours)
             for name, site in network.switches.items()
@@ -277,11 +278,10 @@ class JobTrees:
                 record.epoch,
                 record.token,
                 held[branch.switch],
-                record.lanes,
+                self.ledgers[branch.switch].capabilities,
                 tuple(replace(child, worker_id=number) for number, child in enumerate(branch.children)),
                 branch.parent,
                 record.quorum,
-                self.ledgers[branch.switch].header_only,
             )
             for branch in tree.branches
         }

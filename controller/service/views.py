@@ -134,7 +134,7 @@ async def switch_view(registry: JobRegistry, link: SwitchLink) -> SwitchView:
         device_id=site.device_id,
         ip=site.ip,
         program=link.files.path.name,
-        lanes=link.files.lanes,
+        lanes=link.files.capabilities.lanes,
         slots=ledger.capacity,
         free_slots=ledger.free_slots,
         largest_free=ledger.largest_free,

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from controller.errors import ControllerError
 from controller.p4info import read_p4info
+from controller.program import reading_programs
 from controller.service.network import network_of_testbed
 from controller.session import P4RuntimeSession, Update
-from controller.targets import device_config
 from controller.user_programs.files import ENTRIES, FOLDER, P4INFO, PROGRAM
 from controller.user_programs.runtime_file import RuntimeFile
+from netsum_common.targets.target import read_file
 
 ELECTION_ID = 1
 """The election id of p4lang's tutorials: a controller that starts later, with this id or a higher one, is primary."""
@@ -31,7 +32,9 @@ def load(folder: Path, switch: str) -> None:
     updates = RuntimeFile(own / ENTRIES).updates(p4info) if (own / ENTRIES).is_file() else []
     session = P4RuntimeSession(site.p4runtime, site.device_id, ELECTION_ID, TIMEOUT_S)
     try:
-        session.configure(p4info, device_config(own / PROGRAM))
+        with reading_programs():
+            program = read_file(own / PROGRAM)
+        session.configure(p4info, program)
         for kind in (Update.MODIFY, Update.INSERT):
             entities = [update.entity for update in updates if update.type == kind]
             session.apply(kind, entities, f"the table entries of {switch}")

@@ -28,9 +28,9 @@ from netsum.bench.testbeds import run_ranks, testbed
 from netsum.option_values import loss_of, rate_of
 from netsum.terminal import console
 from netsum_common.lane_counts import LINK_LANES
+from netsum_common.targets import PROCESS_TARGETS
 from topologies.children import TestbedError, ending_in_order
 from topologies.run_folder import RunningTestbed, new_run_folder
-from topologies.switch_process import missing_for_switch
 from topologies.topology_file import load_topology
 from topologies.units import parse_rate_bps
 
@@ -218,9 +218,9 @@ def run(
     losses = loss.split(",")
     lossy = {each: loss_of(each) > 0 for each in losses}
     lane_counts = _chosen("--lanes", lanes, LINK_LANES)
-    switch_kinds = _chosen("--switches", switches, ("embedded", "xdp", "bmv2"))
+    switch_kinds = _chosen("--switches", switches, tuple(PROCESS_TARGETS))
     for kind in switch_kinds:
-        if (lacking := missing_for_switch(kind)) is not None:
+        if (lacking := PROCESS_TARGETS[kind].lacking()) is not None:
             raise TestbedError(lacking)
     workers = per_host * len(load_topology(topology).hosts)
     variants = (

@@ -47,7 +47,7 @@ def packets_per_s(hosts: int, packets: int, lanes: int) -> float:
     network = Network(1, lanes=lanes)
     program = compiled_program(lanes).json
     programmed = {
-        name: ProgrammedSwitch(program, lanes, ip=spec.ip, mac=spec.mac)
+        name: ProgrammedSwitch(program, ip=spec.ip, mac=spec.mac)
         for name, spec in topology.switches.items()
         if name.startswith(("s1", "leaf"))
     }

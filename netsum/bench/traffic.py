@@ -3,7 +3,6 @@
 import socket
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from controller.slots import SlotRange
 from controller.switch_tables import SwitchTables
 from host_agent.wire import constants as c
 from host_agent.wire.header import Header
+from netsum_common.targets import Capabilities
 from sim.programming import InProcessWriter
 from sim.switch import Packets, Switch
 
@@ -59,11 +59,12 @@ class BenchJob:
 
 def install(switch: Switch, job: BenchJob) -> None:
     """Write the job's entries and multicast group into a switch, as the controller does."""
-    tables = SwitchTables(InProcessWriter(switch), Path(f"netsum_v1model_{job.lanes}.json"))
+    tables = SwitchTables(InProcessWriter(switch))
     tables.set_switch_address(socket.inet_ntoa(SWITCH_IP.to_bytes(4)), SWITCH_MAC.to_bytes(6).hex(":"))
     tables.install(
         controller.jobs.Job(
-            "bench", job.job_id, job.epoch, job.token, SlotRange(0, job.slots), job.lanes, job.endpoints()
+            *("bench", job.job_id, job.epoch, job.token, SlotRange(0, job.slots)),
+            *(Capabilities(lanes=job.lanes), job.endpoints()),
         )
     )
 

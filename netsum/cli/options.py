@@ -1,7 +1,7 @@
 """Options that several commands take, each written once."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -9,8 +9,12 @@ from netsum.cli.completions import testbeds
 from netsum.command_errors import UsageError
 from netsum_common.logs import VARIABLE
 from netsum_common.names import check_name
+from netsum_common.targets import PROCESS_TARGETS
 
-SwitchKind = Literal["embedded", "xdp", "bmv2"]  # The engine that runs the P4 program.
+if TYPE_CHECKING:
+    SwitchKind = str  # The name of the target that runs the P4 program.
+else:
+    SwitchKind = Literal[tuple(PROCESS_TARGETS)]
 # The engine that runs the P4 program of `netsum run`, on loopback or in Mininet.
 DemoSwitch = Literal["embedded", "bmv2"]
 Engine = Literal["embedded", "xdp"]  # Who runs the program of a switch on this host.

@@ -12,6 +12,7 @@ from netsum.cli.testbed_state import print_up
 from netsum.cli.texts import epilog
 from netsum.command_errors import CommandError, UsageError
 from netsum_common.lane_counts import Lanes
+from netsum_common.targets import PROCESS_TARGETS
 
 IP_HEADERS_BYTES = 28  # IPv4 and UDP.
 
@@ -117,7 +118,6 @@ def up(
     from topologies import keeper
     from topologies.mininet_testbed import missing_for_mininet
     from topologies.run_folder import find_testbed, new_run_folder
-    from topologies.switch_process import missing_for_switch
 
     network = read_topology(topology, rate, loss, queue)
     own = own_programs(topology, network, program or [], p4info or [], entries or [])
@@ -128,7 +128,7 @@ def up(
     if web and not controller:
         raise UsageError("--web shows what a controller knows: leave out --no-controller and --program")
     name = testbed or network.name
-    lane_count = int(lanes or ("64" if switch == "bmv2" else "256"))
+    lane_count = int(lanes or PROCESS_TARGETS[switch].usual_lanes)
     needed = IP_HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * lane_count
     if controller and network.mtu < needed:
         raise UsageError(
@@ -139,7 +139,7 @@ def up(
     shipped = [compiled_program(lane_count).json] if controller else []
     for compiled in (*shipped, *(user.json for user in own.values())):
         warn_if_stale(compiled)
-    lacking = missing_for_mininet() or missing_for_switch(switch)
+    lacking = missing_for_mininet() or PROCESS_TARGETS[switch].lacking()
     if lacking is not None:
         raise CommandError(lacking)
     folder = new_run_folder(RUNS.resolve(), name)

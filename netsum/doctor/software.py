@@ -9,9 +9,9 @@ from netsum.doctor.finding import Finding
 from netsum.extras import DISTRIBUTIONS, install_command
 from netsum.programs import ProgramMissingError, compiled_program, fault_of_build
 from netsum_common.lane_counts import LINK_LANES, LOCAL_LANES
+from netsum_common.targets.bmv2 import PACKAGE, PROGRAM
 from topologies.find_mininet import find_mininet
 from topologies.namespaces import missing_tools
-from topologies.switch_process import BMV2_PACKAGE, BMV2_PROGRAM
 
 P4C_PACKAGE = (
     "install p4lang's package p4lang-p4c, https://github.com/p4lang/p4c#installing-packaged-versions-of-p4c"
@@ -75,7 +75,7 @@ def mininet() -> Finding:
 def bmv2() -> Finding:
     """Look for BMv2."""
     needed_for = "--switch bmv2 (the embedded engine runs the same program without it)"
-    return tool("BMv2", BMV2_PROGRAM, needed_for, f"install {BMV2_PACKAGE}")
+    return tool("BMv2", PROGRAM, needed_for, f"install {PACKAGE}")
 
 
 def p4c() -> Finding:

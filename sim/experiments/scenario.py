@@ -139,7 +139,7 @@ def build(point: Point, programs: Programs) -> Scenario:
         if name in adding:
             (count,) = lanes
             programmed[name] = ProgrammedSwitch(
-                _program(programs[count]), count, ip=spec.ip, mac=spec.mac, token_seed=point.seed
+                _program(programs[count]), ip=spec.ip, mac=spec.mac, token_seed=point.seed
             )
     table = settings.switch
     cost = SwitchCost(table.latency, table.service, table.queue_pkts or None)

@@ -131,7 +131,7 @@ class _Trace:
         pairs = [*pairwise(switches), *((f"h{each}", _SWITCH) for each in range(1, hosts + 1))]
         topology = network_of("sharing", hosts, switches, pairs, switches[-1])
         adds = topology.switches[topology.aggregator]
-        self.programmed = ProgrammedSwitch(program, LANES, ip=adds.ip, mac=adds.mac, slots=self.capacity)
+        self.programmed = ProgrammedSwitch(program, ip=adds.ip, mac=adds.mac, slots=self.capacity)
         self.network.add_topology(
             topology,
             LinkParameters(rate_bps=setting.rate_bps, latency_ns=setting.latency_ns),

@@ -15,6 +15,7 @@ from controller.jobs import Job, WorkerEndpoint
 from controller.slots import SlotRange
 from controller.trees import Place, Tree, place_tree, tree_switches
 from host_agent.wire.admission import Admission
+from netsum_common.targets import Capabilities
 from sim.explore.scenario import Scenario, ScenarioError
 from sim.frames import FIRST_UDP_PORT
 from sim.programming import TOKEN_STEP
@@ -82,7 +83,7 @@ class Placement:
             count,
             count * TOKEN_STEP & 0xFFFFFFFF,
             SlotRange(number * scenario.slots, scenario.slots),
-            self._lanes,
+            Capabilities(lanes=self._lanes),
             children,
             branch.parent,
             scenario.quorum,

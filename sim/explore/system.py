@@ -47,11 +47,6 @@ _TIMEOUT_NS = 1 << 60
 _NOWHERE = ("00:00:00:00:00:00", "0.0.0.0")
 
 
-def lanes_of(program: Path) -> int:
-    """Return how many lanes a packet of a compiled netsum program carries."""
-    return sum(".lane_" in name for name in load_program(program).registers)
-
-
 class System:
     """The switches and the workers of a scenario."""
 

@@ -1,15 +1,15 @@
 """A switch in this process: the engine with the P4 program, programmed by the controller's own code, without gRPC."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from itertools import count
 from pathlib import Path
 
 from controller.jobs import Job
 from controller.one_switch import OneSwitch
-from controller.program import makes_header_only
 from controller.switch_tables import SwitchTables
-from host_agent.wire.constants import POOL_SLOTS
+from netsum_common.targets import read_capabilities
 from sim.programming import TOKEN_STEP, InProcessWriter
 from sim.switch import Switch, ir, load_program
 
@@ -46,27 +46,25 @@ class ProgrammedSwitch(OneSwitch):
     """An aggregation switch that runs in this process.
 
     `program`: the compiled program (BMv2 JSON). `ip`, `mac`: the addresses at which workers reach it. `token_seed`: from
-    which jobs' tokens follow; the same seed gives the same packets. `slots`: how many of the program's slots jobs may have.
+    which jobs' tokens follow; the same seed gives the same packets. `slots`: how many of the program's slots jobs may have;
+    None: all.
     """
 
     def __init__(
         self,
         program: Path,
-        lanes: int,
         *,
         ip: str = DEFAULT_IP,
         mac: str = DEFAULT_MAC,
         token_seed: int = 0,
-        slots: int = POOL_SLOTS,
+        slots: int | None = None,
     ) -> None:
         self.engine = _make_switch(program)
-        tables = SwitchTables(InProcessWriter(self.engine), program)
-        super().__init__(
-            *(tables, slots, lanes),
-            header_only=makes_header_only(self.engine.program.registers),
-            new_token=tokens(token_seed),
-            unix_seconds=lambda: 1,
-        )
+        capabilities = read_capabilities(program)
+        if slots is not None:
+            capabilities = replace(capabilities, slots=slots)
+        tables = SwitchTables(InProcessWriter(self.engine))
+        super().__init__(tables, capabilities, new_token=tokens(token_seed), unix_seconds=lambda: 1)
         self.set_switch_address(ip, mac)
 
     def clear(self, jobs: Iterable[Job]) -> None:

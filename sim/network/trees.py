@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from controller.job_controller import JobController
-from controller.program import makes_header_only
 from controller.trees import Place, tree_switches
-from host_agent.wire.constants import POOL_SLOTS
 from sim.network.graph import Node
 from sim.network.network import Network
 from sim.network.programming import ProgrammedSwitch, tokens
@@ -23,9 +21,7 @@ def tree_controller(
     return JobController(
         {name: switches[name] for name in programmed},
         {name: switch.tables for name, switch in programmed.items()},
-        POOL_SLOTS,
-        like.lanes,
-        header_only=makes_header_only(like.engine.program.registers),
+        like.capabilities,
         new_token=tokens(token_seed),
         unix_seconds=lambda: epoch,
     )

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from netsum_common.targets import TARGETS
 from sim.switch import ir
 from sim.switch.entries import Match, TableEntry
 from sim.switch.extern_memory import ExternMemory, MeterRate, write_meter
@@ -20,7 +21,7 @@ from sim.switch.saved_state import Digest
 from sim.switch.switch_errors import EntryError, InUseError, UnknownNameError
 from sim.switch.table_memory import TableMemory
 
-GROWTH_TABLE, BMV2_GROWTH_BYTES = ".packet_growth", 512
+GROWTH_TABLE, BMV2_GROWTH_BYTES = ".packet_growth", TARGETS["bmv2"].growth_bytes
 """How the name of a table ends whose default action has the bytes by which packets may grow, as compiled for BMv2."""
 
 
@@ -33,7 +34,7 @@ class ControlPlane(ABC):
     """
 
     changes: ClassVar[int] = 0
-    growth_bytes: ClassVar[int] = 0xFFFF  # Bytes by which packets may grow.
+    growth_bytes: ClassVar[int] = TARGETS["embedded"].growth_bytes  # Bytes by which packets may grow.
 
     def __init__(self, program: ir.Program, context: Context) -> None:
         self.program = program

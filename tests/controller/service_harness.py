@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from controller.entries import COUNTERS, ports
-from controller.errors import NotPrimaryError, SwitchRefusedError, SwitchUnreachableError
+from controller.errors import JobRefusedError, NotPrimaryError, SwitchRefusedError, SwitchUnreachableError
 from controller.jobs import Job
 from controller.service import link
 from controller.service.client import OperatorClient
@@ -22,10 +22,10 @@ from controller.service.network import HostSite, Network, PortSite, SwitchSite
 from controller.service.registry import JobRegistry, RegistryOptions
 from controller.service.serve import RunningService, ServiceOptions, running_service
 from controller.switch_tables import Reconciled
-from controller.targets import require_reach
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import Membership, join
 from netsum.programs import compiled_program
+from netsum_common.targets import TARGETS
 
 LANES = 64
 DEADLINE_S = 400.0
@@ -125,7 +125,9 @@ class FakeTables:
 
     def install(self, job: Job) -> None:
         if self._switch.tofino:
-            require_reach(Path("netsum.conf"), ports(job))
+            apart = TARGETS["tofino"].why_apart(ports(job))
+            if apart is not None:
+                raise JobRefusedError(apart)
         overlapping = [
             one
             for one in self._switch.jobs.values()

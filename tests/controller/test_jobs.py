@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from controller.errors import JobRefusedError, UnknownJobError
 from controller.jobs import Job, WorkerEndpoint
 from controller.ledger import JobLedger
+from netsum_common.targets import Capabilities
 
 SWITCH = ("10.0.0.254", 28275)
 
@@ -32,7 +33,7 @@ class Jobs(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = JobLedger(slot_capacity=1024, lanes=64)
+        self.ledger = JobLedger(Capabilities())
         self.jobs: list[Job] = []
         self.epochs: list[int] = []
         self.count = 0
@@ -81,7 +82,7 @@ TestJobs = Jobs.TestCase
 
 
 def test_the_epoch_is_the_time_unless_it_has_been_used() -> None:
-    ledger = JobLedger(1024, 64, last_epoch=900)
+    ledger = JobLedger(Capabilities(), last_epoch=900)
     first = admit(ledger, "first", now=1000)
     second = admit(ledger, "second", now=1000, udp_port=5001)
     third = ledger.renew(first, token=8, unix_seconds=400)
@@ -90,14 +91,14 @@ def test_the_epoch_is_the_time_unless_it_has_been_used() -> None:
 
 @pytest.mark.parametrize(("last", "now"), [(0xFFFF_FFFF, 5), (0, 1 << 32), (-1, 0)])
 def test_an_epoch_that_does_not_fit_is_refused(last: int, now: int) -> None:
-    ledger = JobLedger(1024, 64, last_epoch=last)
+    ledger = JobLedger(Capabilities(), last_epoch=last)
     with pytest.raises(JobRefusedError, match="the next epoch would be"):
         admit(ledger, "job", now=now)
     assert ledger.free_slots == 1024
 
 
 def test_a_name_is_used_once() -> None:
-    ledger = JobLedger(1024, 64)
+    ledger = JobLedger(Capabilities())
     job = admit(ledger, "job")
     with pytest.raises(JobRefusedError, match="a job named 'job' is running"):
         admit(ledger, "job", udp_port=5001)
@@ -107,7 +108,7 @@ def test_a_name_is_used_once() -> None:
 
 
 def test_a_job_that_took_over_an_id_is_not_the_one_that_ended() -> None:
-    ledger = JobLedger(1024, 64)
+    ledger = JobLedger(Capabilities())
     old = admit(ledger, "old")
     ledger.end(old)
     new = admit(ledger, "new")
@@ -117,7 +118,7 @@ def test_a_job_that_took_over_an_id_is_not_the_one_that_ended() -> None:
 
 
 def test_all_255_ids() -> None:
-    ledger = JobLedger(1024, 64)
+    ledger = JobLedger(Capabilities())
     jobs = [admit(ledger, str(n), 1, udp_port=1000 + n) for n in range(255)]
     assert [job.job_id for job in jobs] == list(range(1, 256))
     with pytest.raises(JobRefusedError, match="the switch has 255 jobs"):
@@ -129,7 +130,9 @@ def test_all_255_ids() -> None:
 @pytest.mark.parametrize("count", [0, 33])
 def test_1_to_32_workers(count: int) -> None:
     with pytest.raises(JobRefusedError, match=f"a job has 1 to 32 workers, not {count}"):
-        JobLedger(8, 64).admit("job", endpoints(count), 8, switch=SWITCH, token=1, unix_seconds=1)
+        JobLedger(Capabilities(slots=8)).admit(
+            "job", endpoints(count), 8, switch=SWITCH, token=1, unix_seconds=1
+        )
 
 
 @given(ids=st.permutations(range(5)))
@@ -138,7 +141,7 @@ def test_workers_are_in_the_order_of_their_ids(ids: list[int]) -> None:
         dataclasses.replace(worker, worker_id=worker_id)
         for worker, worker_id in zip(endpoints(5), ids, strict=True)
     ]
-    job = JobLedger(8, 64).admit("job", workers, 8, switch=SWITCH, token=1, unix_seconds=1)
+    job = JobLedger(Capabilities(slots=8)).admit("job", workers, 8, switch=SWITCH, token=1, unix_seconds=1)
     assert [worker.worker_id for worker in job.workers] == list(range(5))
     assert [job.workers[worker_id].port for worker_id in ids] == list(range(5))
 
@@ -147,11 +150,11 @@ def test_workers_are_in_the_order_of_their_ids(ids: list[int]) -> None:
 def test_worker_ids_without_a_gap(ids: tuple[int, int]) -> None:
     workers = [dataclasses.replace(one, worker_id=n) for one, n in zip(endpoints(2), ids, strict=True)]
     with pytest.raises(JobRefusedError, match=r"the worker ids of a job are 0 to 1, each once"):
-        JobLedger(8, 64).admit("job", workers, 8, switch=SWITCH, token=1, unix_seconds=1)
+        JobLedger(Capabilities(slots=8)).admit("job", workers, 8, switch=SWITCH, token=1, unix_seconds=1)
 
 
 def test_no_job_receives_the_results_of_another() -> None:
-    ledger = JobLedger(1024, 64)
+    ledger = JobLedger(Capabilities())
     admit(ledger, "first")
     with pytest.raises(JobRefusedError, match=r"worker 0 and job 'first' both receive on 10.0.0.1:5000"):
         admit(ledger, "second")
@@ -161,7 +164,7 @@ def test_no_job_receives_the_results_of_another() -> None:
 
 
 def test_admissions() -> None:
-    job = admit(JobLedger(1024, 256), "job", 32)
+    job = admit(JobLedger(Capabilities(lanes=256)), "job", 32)
     first, second = job.admissions
     assert (first.worker_id, second.worker_id, first.num_workers) == (0, 1, 2)
     assert (first.job_id, first.token, first.epoch) == (job.job_id, job.token, job.epoch)
@@ -170,14 +173,14 @@ def test_admissions() -> None:
 
 def test_a_worker_may_reach_the_switch_its_own_way() -> None:
     workers = [dataclasses.replace(one, switch=("127.0.0.1", 9000 + one.port)) for one in endpoints(2)]
-    job = JobLedger(8, 64).admit("job", workers, 8, switch=None, token=1, unix_seconds=1)
+    job = JobLedger(Capabilities(slots=8)).admit("job", workers, 8, switch=None, token=1, unix_seconds=1)
     assert [admission.switch for admission in job.admissions] == [("127.0.0.1", 9000), ("127.0.0.1", 9001)]
     with pytest.raises(JobRefusedError, match="the switch has no address yet"):
-        JobLedger(8, 64).admit("job", endpoints(2), 8, switch=None, token=1, unix_seconds=1)
+        JobLedger(Capabilities(slots=8)).admit("job", endpoints(2), 8, switch=None, token=1, unix_seconds=1)
 
 
 def test_a_restart_needs_another_token() -> None:
-    ledger = JobLedger(8, 64)
+    ledger = JobLedger(Capabilities(slots=8))
     job = admit(ledger, "job", 8)
     with pytest.raises(ValueError, match="a new token"):
         ledger.renew(job, token=job.token, unix_seconds=1)

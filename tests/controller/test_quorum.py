@@ -18,6 +18,7 @@ from host_agent.job_api import jobs_pb2
 from host_agent.joining import JoinError
 from host_agent.wire import Admission
 from netsum.programs import compiled_program
+from netsum_common.targets import Capabilities, read_capabilities
 from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
 from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine, until
@@ -34,13 +35,13 @@ def workers(count: int) -> list[WorkerEndpoint]:
 
 
 def admit(quorum: int, count: int = 4, slots: int = 8) -> Job:
-    ledger = JobLedger(1024, 64)
+    ledger = JobLedger(Capabilities())
     return ledger.admit("job", workers(count), slots, switch=SWITCH, token=1, unix_seconds=500, quorum=quorum)
 
 
 def tables(path: Path) -> tuple[SwitchTables, InProcessWriter]:
     writer = InProcessWriter(Switch(load_program(path)))
-    return SwitchTables(writer, path), writer
+    return SwitchTables(writer), writer
 
 
 def test_the_switch_holds_the_quorum_as_long_as_the_job() -> None:
@@ -90,7 +91,7 @@ def test_what_no_admission_has(changes: dict[str, int], sentence: str) -> None:
 def test_tofinos_programs_have_them(name: str) -> None:
     """The logic of those programs, compiled for the embedded switch, has their tables."""
     held, writer = tables(translate.files(name)[0])
-    held.install(replace(admit(3), lanes=translate.LANES * translate.PASSES[name]))
+    held.install(replace(admit(3), capabilities=read_capabilities(translate.files(name)[1])))
     assert dict(writer.read("job_quorum")[0].params) == {"workers": 3}
 
 

@@ -24,6 +24,7 @@ from host_agent.errors import SwitchSilentError
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import Membership, join
 from host_agent.wire.constants import UDP_PORT
+from netsum_common.targets import Capabilities
 from tests.controller.service_harness import DEADLINE_S, LANES, PROGRAM, until
 from topologies.hosts import Host
 from topologies.loopback import LoopbackTestbed
@@ -233,7 +234,15 @@ def test_what_another_controller_wrote_is_removed_when_it_is_gone(
         for number, host in enumerate(loopback.hosts):
             place = WorkerEndpoint(host.port, host.ip, host.mac, 9, switch=host.switch)
             other._tables["switch"].install(
-                Job(f"foreign {number}", number + 1, 7, 7, SlotRange(0, 64), LANES, (place,))
+                Job(
+                    f"foreign {number}",
+                    number + 1,
+                    7,
+                    7,
+                    SlotRange(0, 64),
+                    Capabilities(lanes=LANES),
+                    (place,),
+                )
             )
     with OperatorClient(controller_process.address, timeout_s=DEADLINE_S) as operator:
         until(lambda: operator.switch().state == jobs_pb2.READY)

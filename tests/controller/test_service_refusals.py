@@ -25,6 +25,7 @@ from controller.service.trees import JobTrees
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.slot_request import IfFull
 from host_agent.joining import JoinError, join
+from netsum_common.targets import Capabilities
 from tests.controller.odd_messages import first, odd, ordinary
 from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine, fake_network, until
 
@@ -235,6 +236,6 @@ def test_no_controller_is_said_to_be_there(tmp_path: Path) -> None:
 
 def test_more_workers_than_places() -> None:
     network = fake_leaf_spine((32,) * 32)
-    places = JobTrees(network, {}, 64, possible=True).most_workers(spread=True)
+    places = JobTrees(network, {}, Capabilities()).most_workers(spread=True)
     with pytest.raises(RefusalError, match="^a job has 1 to 1024 workers here, 32 at each switch, not 2000$"):
         check_world(2000, places)

@@ -14,6 +14,7 @@ from controller.service.trees import JobTrees
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import JoinError
 from host_agent.joining.membership import open_memberships
+from netsum_common.targets import Capabilities
 from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine, until
 
 MakeBench = Callable[[Network], Bench]
@@ -256,10 +257,10 @@ def test_slots_that_no_switch_has_are_refused_before_workers_come(
 def test_a_reservation_that_one_switch_refuses_leaves_nothing_on_the_others() -> None:
     network = fake_leaf_spine((2, 2))
     first, second = list(network.switches)[:2]
-    ledgers = {first: JobLedger(1024, 64), second: JobLedger(16, 64)}
+    ledgers = {first: JobLedger(Capabilities()), second: JobLedger(Capabilities(slots=16))}
     record = JobRecord(
         name="job", world_size=2, switch=first, job_id=3, slot_base=64, slot_count=32, below={second: 64}
     )
     with pytest.raises(JobRefusedError):
-        JobTrees(network, ledgers, 64, possible=True).restore(record)
+        JobTrees(network, ledgers, Capabilities()).restore(record)
     assert [ledger.free_slots for ledger in ledgers.values()] == [1024, 16]

@@ -33,6 +33,7 @@ from controller.service.store import SCHEMA_VERSION, Store
 from controller.service.views import event_view, job_view
 from controller.service.workers import JobMembers
 from host_agent.job_api.slot_request import BandwidthDelay, Share
+from netsum_common.targets import Capabilities
 from tests.controller.service_harness import PROGRAM, fake_network
 
 CAPACITY = 64
@@ -58,7 +59,9 @@ def held(kept: JobRecord) -> Job | Reservation:
     if not kept.epoch:
         return Reservation(kept.name, kept.job_id, slots)
     endpoints = tuple(kept.workers[rank].endpoint for rank in sorted(kept.workers))
-    return Job(kept.name, kept.job_id, kept.epoch, kept.token, slots, kept.lanes, endpoints)
+    return Job(
+        kept.name, kept.job_id, kept.epoch, kept.token, slots, Capabilities(lanes=kept.lanes), endpoints
+    )
 
 
 @pytest.mark.parametrize("slots", [8, Share(0.25), BandwidthDelay(1e9, 1e-4)])
@@ -240,7 +243,7 @@ class LedgerAndStore(RuleBasedStateMachine):
     def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
         self.store = Store(Path(self.folder.name) / "state")
-        self.ledger = JobLedger(CAPACITY, 64)
+        self.ledger = JobLedger(Capabilities(slots=CAPACITY))
         self.records: dict[str, JobRecord] = {}
         self.epochs: list[int] = []
         self.count = 0
@@ -284,7 +287,7 @@ class LedgerAndStore(RuleBasedStateMachine):
         path = Path(self.folder.name) / "state"
         self.store.close()
         self.store = Store(path)
-        self.ledger = JobLedger(CAPACITY, 64, self.store.switch("s1")[0])
+        self.ledger = JobLedger(Capabilities(slots=CAPACITY), self.store.switch("s1")[0])
         found = {job.name: job for job in self.store.jobs()}
         assert found == self.records
         for job in found.values():

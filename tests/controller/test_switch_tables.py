@@ -5,7 +5,6 @@ Each test runs through both table writers: P4Runtime, and the one for an embedde
 
 import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,6 +19,7 @@ from controller.session import P4RuntimeSession
 from controller.switch_tables import _OWNED, SwitchTables
 from controller.table_writer import Change, TableWriter
 from netsum.programs import compiled_program
+from netsum_common.targets import TARGETS, Capabilities
 from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
 from sim.switch.p4runtime import serve
@@ -69,12 +69,12 @@ def writer(request: pytest.FixtureRequest, files: CompiledFiles) -> TableWriter:
 
 @pytest.fixture
 def tables(writer: TableWriter, files: CompiledFiles) -> SwitchTables:
-    return SwitchTables(writer, files.path)
+    return SwitchTables(writer, files.target)
 
 
 @pytest.fixture
 def jobs() -> list[Job]:
-    ledger = JobLedger(1024, 64)
+    ledger = JobLedger(Capabilities())
 
     def admitted(name: str, number: int) -> Job:
         workers = [
@@ -176,14 +176,14 @@ def test_a_write_that_timed_out_is_not_carried_out_after_the_next_reconciliation
     remote: P4RuntimeWriter, jobs: list[Job], chassis: Chassis, address: str, files: CompiledFiles
 ) -> None:
     """S4 after a slow switch: the slots of a job whose admission timed out may belong to another job by then."""
-    SwitchTables(remote, files.path).reconcile(jobs[:1], ADDRESS, STATIONS, PORTS)
+    SwitchTables(remote, files.target).reconcile(jobs[:1], ADDRESS, STATIONS, PORTS)
     remote.session.timeout_s = 0.5
     with chassis.turn, pytest.raises(SwitchUnreachableError, match="did not answer in time"):
         remote.write(Change.INSERT, entries.admission_entries(jobs[1]), "a job")
     remote.session.tear_down()
     # The write waits in the switch; the controller connects anew and reconciles, without the job.
     again = P4RuntimeWriter(P4RuntimeSession(address, DEVICE_ID, 1, DEADLINE_S), files)
-    reconnected = SwitchTables(again, files.path)
+    reconnected = SwitchTables(again, files.target)
     reconnected.reconcile(jobs[:1], ADDRESS, STATIONS, PORTS)
     reconnected.set_l2(
         STATIONS, PORTS
@@ -200,7 +200,7 @@ def test_both_writers_leave_the_same_in_a_switch(
     restarted = dataclasses.replace(jobs[0], epoch=jobs[0].epoch + 7, token=0x7777)
     seen: list[list[object]] = []
     for writer in (remote, local):
-        tables = SwitchTables(writer, files.path)
+        tables = SwitchTables(writer, files.target)
         states: list[object] = []
 
         def note(writer: TableWriter = writer, states: list[object] = states) -> None:
@@ -238,7 +238,7 @@ def test_the_parent_is_on_the_childrens_pipe(
     writer: TableWriter, jobs: list[Job], port: int, welcome: bool
 ) -> None:
     job = dataclasses.replace(jobs[1], parent=dataclasses.replace(PARENT, port=port))
-    tables = SwitchTables(writer, Path("netsum.conf"))
+    tables = SwitchTables(writer, TARGETS["tofino"])
     if welcome:
         tables.install(job)
         assert held(writer)[entries.JOB_PARENT] == set(entries.parent_entries(job))

@@ -10,8 +10,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 
-from controller.errors import JobRefusedError, WrongProgramError
-from controller.targets import device_config, require_reach, tofino
+from netsum_common.targets import TARGETS, ProgramFileError, tofino
 from tests.controller.front_panel import PM_SHOW
 
 BFRT, CONTEXT, BINARY = b'{"bfrt": 1}', b'{"context": 1}', bytes(range(256)) * 3
@@ -80,7 +79,7 @@ def stratum_message() -> Message:
 
 def test_stratum_reads_what_it_is_given(conf: Path) -> None:
     message = stratum_message()
-    message.ParseFromString(device_config(conf))
+    message.ParseFromString(TARGETS["tofino"].device_config(conf))
     assert (message.p4_name, message.bfruntime_info) == ("netsum", BFRT)
     (profile,) = message.profiles
     assert (profile.profile_name, profile.context, profile.binary) == ("pipe", CONTEXT, BINARY)
@@ -100,22 +99,22 @@ def test_the_server_of_p4_studio_gets_name_binary_and_context(conf: Path) -> Non
 def test_bmv2_json_is_handed_over_as_it_is(tmp_path: Path) -> None:
     program = tmp_path / "netsum.json"
     program.write_text("{}")
-    assert device_config(program) == b"{}"
+    assert TARGETS["bmv2"].device_config(program) == b"{}"
 
 
 @pytest.mark.parametrize("gone", ["bf-rt.json", "pipe/context.json", "pipe/tofino.bin"])
 def test_a_missing_file_is_named(conf: Path, gone: str) -> None:
     (conf.parent / gone).unlink()
-    with pytest.raises(WrongProgramError, match=Path(gone).name):
-        device_config(conf)
+    with pytest.raises(ProgramFileError, match=Path(gone).name):
+        TARGETS["tofino"].device_config(conf)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"p4_devices": []}', '{"p4_devices": [{"p4_programs": [{}]}]}'])
 def test_another_conf_is_refused(tmp_path: Path, text: str) -> None:
     conf = tmp_path / "netsum.conf"
     conf.write_text(text)
-    with pytest.raises(WrongProgramError, match="does not describe a Tofino program"):
-        device_config(conf)
+    with pytest.raises(ProgramFileError, match="does not describe a Tofino program"):
+        TARGETS["tofino"].device_config(conf)
 
 
 def test_the_command_packs_a_file(conf: Path) -> None:
@@ -123,7 +122,7 @@ def test_the_command_packs_a_file(conf: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "controller.targets",
+        "netsum_common.targets",
         str(conf),
         "--server",
         "pi",
@@ -147,10 +146,9 @@ def test_another_text_has_no_ports() -> None:
 
 
 def test_workers_of_one_pipe_are_welcome() -> None:
-    require_reach(Path("netsum.conf"), [132, 140, 255])
-    require_reach(Path("netsum.json"), [1, 132, 300])
+    assert TARGETS["tofino"].why_apart([132, 140, 255]) is None
+    assert TARGETS["bmv2"].why_apart([1, 132, 300]) is None
 
 
 def test_workers_of_several_pipes_are_refused() -> None:
-    with pytest.raises(JobRefusedError, match="pipe 0: ports 12; pipe 1: ports 132, 140"):
-        require_reach(Path("netsum.conf"), [132, 12, 140])
+    assert "pipe 0: ports 12; pipe 1: ports 132, 140" in str(TARGETS["tofino"].why_apart([132, 12, 140]))

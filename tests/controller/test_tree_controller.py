@@ -35,9 +35,9 @@ def controlled(files: CompiledFiles, leaves: int) -> Iterator[tuple[JobControlle
             stack.callback(session.tear_down)
             writer = P4RuntimeWriter(session, files)
             writer.set_pipeline()
-            tables[name] = SwitchTables(writer, files.path)
+            tables[name] = SwitchTables(writer, files.target)
             tables[name].set_switch_address(switch.ip, switch.mac)
-        yield JobController(switches, tables, files.slots, files.lanes), tables
+        yield JobController(switches, tables, files.capabilities), tables
 
 
 def held(tables: SwitchTables) -> int:

@@ -13,6 +13,7 @@ from controller.ledger import JobLedger
 from controller.trees import Place, Tree, TreeSwitch, place_tree
 from host_agent.wire.constants import UDP_PORT
 from host_agent.wire.path import Level
+from netsum_common.targets import Capabilities
 from topologies.addresses import ipv4_int
 
 LANES = 64
@@ -83,7 +84,7 @@ def test_no_root_makes_a_lower_or_smaller_tree(network: tuple[dict[str, TreeSwit
 
 def parts(tree: Tree, switches: dict[str, TreeSwitch]) -> dict[str, Job]:
     return {
-        branch.switch: JobLedger(1024, LANES).admit(
+        branch.switch: JobLedger(Capabilities(lanes=LANES)).admit(
             "job",
             branch.children,
             8,

@@ -32,7 +32,7 @@ class SimulatedStar:
     """
 
     def __init__(self, workers: int, *, loss: float = 0.0, lanes: int = 256, seed: int = 1) -> None:
-        switch = ProgrammedSwitch(compiled_program(lanes).json, lanes)
+        switch = ProgrammedSwitch(compiled_program(lanes).json)
         self.network = Network(seed, lanes=lanes)
         link = LinkParameters(rate_bps=_RATE_BPS, latency_ns=_LATENCY_NS, faults=Faults(loss=loss))
         self.network.add_topology(star(workers), link, programmed={"s1": switch})

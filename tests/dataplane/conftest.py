@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from netsum_common.lane_counts import LINK_LANES, LOCAL_LANES
+from netsum_common import targets
 from tests.dataplane.dataplane import asic_model, bmv2, xdp
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob
@@ -67,17 +68,17 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
         switch = EmbeddedTarget(lanes)
     elif engine == "embedded-512":
         switch = EmbeddedTarget(lanes)
-        switch.set_default("packet_growth", "limit", {"bytes": 512})
-        switch.growth_bytes = 512
+        switch.set_default("packet_growth", "limit", {"bytes": targets.TARGETS["bmv2"].growth_bytes})
+        switch.growth_bytes = targets.TARGETS["bmv2"].growth_bytes
     elif engine == "xdp":
         reason = xdp.why_not()
         if reason is not None:
             pytest.skip(reason)
         switch = xdp.XdpTarget(lanes)
     elif engine == "tna-logic":
-        switch = EmbeddedTarget(lanes, translate.files("tna_logic"), header_only=True)
+        switch = EmbeddedTarget(lanes, translate.files("tna_logic"))
     elif engine == "tna-tree":
-        switch = EmbeddedTarget(lanes, translate.files("tna_tree"), has_trees=True, header_only=True)
+        switch = EmbeddedTarget(lanes, translate.files("tna_tree"))
     elif engine == "tna-passes":
         switch = RecirculatingTarget(lanes, translate.files("tna_passes"), translate.RECIRCULATION_PORT)
     elif ASIC_MODEL.match(engine):

@@ -114,7 +114,7 @@ def frames_of_all_kinds() -> list[tuple[str, bytes]]:
 )
 @pytest.mark.usefixtures("stations")
 def test_known_station_gets_it_as_it_is(target: Target, kind: str, frame: bytes) -> None:
-    frame = frame.ljust(target.shortest_frame, b"\0")
+    frame = frame.ljust(target.kind.shortest_frame, b"\0")
     assert target.send([(0, frame)]) == [(1, frame)], kind
 
 
@@ -195,7 +195,7 @@ def test_neighbour_is_switched_not_routed(target: Target) -> None:
 def test_traffic_beside_a_reduction(target: Target, make_job: MakeJob) -> None:
     job = make_job(workers=2)
     lanes = lanes_of(target, 1)
-    frames = [frame.ljust(target.shortest_frame, b"\0") for _, frame in frames_of_all_kinds()]
+    frames = [frame.ljust(target.kind.shortest_frame, b"\0") for _, frame in frames_of_all_kinds()]
     for chunk, frame in enumerate(frames):
         total = [2 * value for value in lanes]
         packets = [job.contribution(0, chunk, lanes), (0, frame), job.contribution(1, chunk, lanes)]

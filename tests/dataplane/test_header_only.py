@@ -18,7 +18,7 @@ from tests.dataplane.test_quorum import QuorumJob
 
 @pytest.fixture(autouse=True)
 def header_only(target: Target) -> None:
-    if not target.header_only:
+    if not target.can.header_only:
         pytest.skip("the program sends all lanes to all workers")
 
 
@@ -149,7 +149,7 @@ def test_a_slot_of_a_quorum_has_no_such_workers(target: Target, make_job: MakeJo
 def test_a_switch_with_a_parent_needs_lanes_if_a_child_does(
     target: Target, make_job: MakeJob, header_only: int
 ) -> None:
-    if not target.has_trees:
+    if not target.can.trees:
         pytest.skip("the program has no trees")
     job = make_job(workers=2, kind=PlacedJob)
     assert isinstance(job, PlacedJob)
@@ -170,7 +170,7 @@ def test_a_switch_with_a_parent_needs_lanes_if_a_child_does(
 
 
 def test_a_probe_that_goes_up_has_no_flag(target: Target, make_job: MakeJob) -> None:
-    if not target.has_trees:
+    if not target.can.trees:
         pytest.skip("the program has no trees")
     job = make_job(workers=2, kind=PlacedJob)
     assert isinstance(job, PlacedJob)

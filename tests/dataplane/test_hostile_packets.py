@@ -39,7 +39,7 @@ EXAMPLES = 20_000 if "NETSUM_LONG_TESTS" in os.environ else 100
 def would_count(job: Job, packet: Packet) -> bool:
     """Return whether a packet is a contribution that the protocol has the switch take."""
     port, frame = packet
-    if not job.target.sees_where_frames_end:
+    if not job.target.kind.sees_where_frames_end:
         whole = 14 + int.from_bytes(frame[16:18], "big")
         if len(frame) + CHECK_SEQUENCE_BYTES >= min(whole, 62 + 4 * TOFINO.lanes_a_pass):
             frame = frame[:whole].ljust(whole, b"\0")
@@ -49,7 +49,7 @@ def would_count(job: Job, packet: Packet) -> bool:
     destination_port, udp_bytes = struct.unpack("!2xHH2x", frame[34:42])
     first, second, job_id, token, worker_id, pool_index = struct.unpack("!BBHIBxH", frame[42:54])
     size = 20 + 4 * job.target.lanes * (second & LANES)
-    flags = (0, LANES, HEADER_ONLY, HEADER_ONLY | LANES) if job.target.header_only else (0, LANES)
+    flags = (0, LANES, HEADER_ONLY, HEADER_ONLY | LANES) if job.target.can.header_only else (0, LANES)
     return (
         (first, second >> 4 in (1, 2, 3), second & 15 in flags) == (0x11, True, True)
         and (total, udp_bytes, len(frame)) == (size + 28, size + 8, size + 42)
@@ -136,7 +136,7 @@ def is_allowed(target: Target, frame: bytes) -> bool:
     if frame[12:14] == struct.pack("!H", ARP) or frame[23] == 1:
         return True
     fits = len(frame) == 70
-    if not target.sees_where_frames_end:  # what a PROBE has too many, or too few, its answer has
+    if not target.kind.sees_where_frames_end:  # what a PROBE has too many, or too few, its answer has
         fits = len(frame) >= 70 - CHECK_SEQUENCE_BYTES and frame[16:18] == (56).to_bytes(2, "big")
     return fits and frame[42] & 15 == STATUS and frame[43] & 15 in (0, MISMATCH)
 

@@ -20,6 +20,7 @@ from controller import entries
 from controller.service.client import OperatorClient
 from host_agent.communicator import Communicator, compile_ahead
 from host_agent.job_api import jobs_pb2
+from netsum_common.targets import Capabilities
 from sim.switch import Exact, Packets, TableEntry
 from sim.switch.ports import UdpPorts
 from tests.controller.service_harness import DEADLINE_S, until
@@ -73,7 +74,9 @@ def on_the_model(chip: asic_model.Chip, folder: Path) -> Compiled:
     return Compiled(
         made / "netsum.conf",
         made / f"{made.name}.p4info.txtpb",
-        lambda program: asic_model.AsicModelTarget(LANES, program.binary, program.context, chip=chip),
+        lambda program: asic_model.AsicModelTarget(
+            Capabilities(lanes=LANES), program.binary, program.context, chip=chip
+        ),
     )
 
 

@@ -54,7 +54,7 @@ class QuorumJob(Job):
 
     def part(self, each: int) -> list[int] | None:
         """Make the lanes of a worker, where the slots of quorums may have some."""
-        return lanes_of(self.target, each) if self.target.quorums_have_lanes else None
+        return lanes_of(self.target, each) if self.target.can.lanes_in_quorums else None
 
     def total(self, parts: Sequence[Sequence[int] | None]) -> list[int] | None:
         """Add parts."""
@@ -81,7 +81,7 @@ def make_quorum(target: Target, make_job: MakeJob) -> MakeQuorum:
 
 def needs_lanes(target: Target) -> None:
     """Skip where the slots of quorums have no lanes."""
-    if not target.quorums_have_lanes:
+    if not target.can.lanes_in_quorums:
         pytest.skip("on Tofino a slot that a quorum completes has no lanes")
 
 
@@ -95,7 +95,7 @@ def test_headers_of_each_operation(make_quorum: MakeQuorum, op: int) -> None:
 
 def test_lanes_of_a_quorum_are_malformed_where_it_has_none(make_quorum: MakeQuorum, target: Target) -> None:
     job = make_quorum(workers=2, quorum=1)
-    if target.quorums_have_lanes:
+    if target.can.lanes_in_quorums:
         pytest.skip("here a slot that a quorum completes may have lanes")
     with job.counting(malformed=1):
         job.expect(job.offer(0, 0, lanes_of(target, 0)))
@@ -209,7 +209,7 @@ def test_a_job_without_a_quorum_has_no_such_slots(
             [
                 job.contribution(0, 0, flags=QUORUM),
                 job.contribution(1, 0, lanes_of(target, 1), flags=QUORUM | LANES)
-                if target.quorums_have_lanes
+                if target.can.lanes_in_quorums
                 else job.contribution(1, 0, flags=QUORUM),
                 job.probe(0, 0, flags=QUORUM),
             ]

@@ -86,8 +86,8 @@ def victim(target: Target, make_job: MakeJob) -> Iterator[Victim]:
 
 def cut_off(target: Target, frame: bytes, lengths: Iterable[int]) -> list[bytes]:
     """Cut a frame to each of these lengths that the target can get and can distinguish from a whole one."""
-    cut = [frame[:length] for length in lengths if target.shortest_frame <= length < len(frame)]
-    if target.sees_where_frames_end:
+    cut = [frame[:length] for length in lengths if target.kind.shortest_frame <= length < len(frame)]
+    if target.kind.sees_where_frames_end:
         return cut
     ends = range(62, len(frame) + 1, 4 * min(target.lanes, TOFINO.lanes_a_pass))  # of what is read at once
     return [part for part in cut if not any(0 < end - len(part) <= CHECK_SEQUENCE_BYTES for end in ends)]
@@ -127,12 +127,12 @@ def test_unknown_operation(victim: Victim) -> None:
 
 def for_quorums(victim: Victim) -> tuple[int, ...]:
     """Return the flags that are well-formed for a quorum: `test_quorum.py` has what becomes of them."""
-    return (QUORUM, QUORUM | LANES) if victim.job.target.quorums_have_lanes else (QUORUM,)
+    return (QUORUM, QUORUM | LANES) if victim.job.target.can.lanes_in_quorums else (QUORUM,)
 
 
 def for_header_only(victim: Victim) -> tuple[int, ...]:
     """Return the flags of a CONTRIBUTE whose worker needs a header-only RESULT (`test_header_only.py`)."""
-    return (HEADER_ONLY, HEADER_ONLY | LANES) if victim.job.target.header_only else ()
+    return (HEADER_ONLY, HEADER_ONLY | LANES) if victim.job.target.can.header_only else ()
 
 
 def test_flags_that_do_not_fit_lanes(victim: Victim) -> None:
@@ -163,7 +163,7 @@ def test_consistent_packet_of_another_size(victim: Victim, with_lanes: bool) -> 
     payload = victim.header(lanes=victim.parts[1] if with_lanes else None).pack()
     cut, longer = [payload[:change] for change in (-4, -1)], [payload + bytes(more) for more in (1, 4, 100)]
     victim.refuses_packets(map(victim.packet, longer))
-    visible = with_lanes or not victim.job.target.sees_where_frames_end
+    visible = with_lanes or not victim.job.target.kind.sees_where_frames_end
     victim.refuses_packets(map(victim.packet, cut), visible=visible)
 
 
@@ -191,7 +191,7 @@ def test_lengths_that_do_not_agree(victim: Victim, which: str, with_lanes: bool)
         cut = cut_off(victim.job.target, frame, [len(frame) + change for change in shorter])
         if cut:
             victim.refuses_packets([(port, part) for part in cut], visible=with_lanes)
-        if not victim.job.target.sees_where_frames_end:
+        if not victim.job.target.kind.sees_where_frames_end:
             return
         packets = [(port, frame + bytes(change)) for change in longer]
     victim.refuses_packets(packets)

@@ -18,7 +18,7 @@ MakeTree = Callable[..., PlacedJob]
 
 @pytest.fixture
 def make_tree(target: Target, make_job: Callable[..., Any]) -> MakeTree:
-    if not target.has_trees:
+    if not target.can.trees:
         pytest.skip("Tofino's program has no trees")
     return partial(make_job, kind=PlacedJob)
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -21,6 +20,7 @@ from controller.switch_tables import SwitchTables
 from controller.table_writer import Change, Key
 from controller.trees import Place, TreeSwitch
 from host_agent.wire.admission import Admission
+from netsum_common.targets import Capabilities
 from tests.dataplane.dataplane import asic_model, target
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.frames import (
@@ -196,7 +196,7 @@ class Tree:
         tables = {name: self._tables(name) for name in names}
         lanes = self.switches["s0"].lanes
         self.lanes = lanes
-        self._controller = JobController(self.sites, tables, 64, lanes)
+        self._controller = JobController(self.sites, tables, Capabilities(slots=64, lanes=lanes))
 
     def _made(self, make: Callable[[], Target]) -> Target:
         switch = make()
@@ -211,7 +211,7 @@ class Tree:
             entries.COPY_REWRITE,
             entries.SWITCH_ADDRESS,
         )
-        tables = SwitchTables(TargetWriter(self.switches[name], owned), Path("netsum.json"))
+        tables = SwitchTables(TargetWriter(self.switches[name], owned))
         tables.set_switch_address(self.sites[name].ip, self.sites[name].mac)
         return tables
 
@@ -227,7 +227,7 @@ class Tree:
                 admission,
                 place,
                 [[chance.randint(-(2**20), 2**20) for _ in range(self.lanes)] for _ in range(CHUNKS)],
-                chance.random() < 0.4 and self.switches["s0"].header_only,
+                chance.random() < 0.4 and self.switches["s0"].can.header_only,
             )
             for admission, place in zip(job.admissions, self._places, strict=True)
         ]
@@ -267,7 +267,7 @@ class Tree:
 
 
 def translated() -> Target:
-    return EmbeddedTarget(translate.LANES, translate.files("tna_tree"), has_trees=True, header_only=True)
+    return EmbeddedTarget(translate.LANES, translate.files("tna_tree"))
 
 
 def on_the_model(chip: asic_model.Chip, lanes: int) -> Target:

@@ -15,6 +15,7 @@ import pytest
 from llvmlite import ir as ll
 
 from netsum_common.lane_counts import LINK_LANES
+from netsum_common.targets import TARGETS
 from sim.switch import Exact, Packets, TableEntry, ir, load_program
 from sim.switch.bpf import emit, syscall
 from sim.switch.bpf.controls import IN_SECOND
@@ -59,13 +60,13 @@ OWN = Entry("switch_address", {"address": SWITCH_IP}, "own_address", {"mac": SWI
 class Both:
     """The embedded engine and the kernel, with the same entries."""
 
-    has_trees = quorums_have_lanes = header_only = sees_where_frames_end = True
-    growth_bytes = XdpSwitch.growth_bytes
-    shortest_frame = 14
+    kind = TARGETS["xdp"]
+    growth_bytes = kind.growth_bytes
 
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes
         self.targets = [EmbeddedTarget(lanes), xdp.XdpTarget(lanes)]
+        self.can = self.targets[0].can
         self.targets[0].set_default("packet_growth", "limit", {"bytes": self.growth_bytes})
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ class LoopbackNetwork:
     """The embedded switch with the P4 program, and the memory of each worker at one of its ports."""
 
     def __init__(self, workers: int) -> None:
-        self.switch = ProgrammedSwitch(program_file(LANES), LANES)
+        self.switch = ProgrammedSwitch(program_file(LANES))
         ports = range(1, workers + 1)
         places = [WorkerEndpoint(port, ip_at(port), mac_at(port), FIRST_UDP_PORT) for port in ports]
         self.admissions = self.switch.create_job("job", places, 16).admissions

@@ -119,7 +119,7 @@ def rounded_to(values: Any, dtype: str) -> Any:
 
 def virtual_seconds(arrays: list[Any], exact: Exact, rate_bps: int) -> float:
     """Return how long the links take for the all-reduce of an array of each worker."""
-    programmed = ProgrammedSwitch(compiled_program(256).json, 256)
+    programmed = ProgrammedSwitch(compiled_program(256).json)
     network = Network(1, lanes=256)
     link = LinkParameters(rate_bps=rate_bps, latency_ns=50_000)
     network.add_topology(star(len(arrays)), link, programmed={"s1": programmed})

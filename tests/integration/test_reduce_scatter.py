@@ -1,6 +1,7 @@
 """Reduce-scatter and all-gather by real worker cores and the real P4 program: bytes that each worker sends and receives."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def run(
     grows: bool = True,
 ) -> list[Worker]:
     switch = star_switch(lanes, grows) if knows_flag else StarSwitch(lanes)
-    switch.ledger.header_only = knows_flag
+    switch.ledger.capabilities = replace(switch.capabilities, header_only=knows_flag)
     network = Star(switch, cables or Cables(), 0)
     workers = network.add_job(switch.admit(ranks, SLOTS), lambda rank: [plan(rank)])
     network.run()

@@ -36,7 +36,7 @@ def run_schedule(switch: StarSwitch, workers: int, seed: int, collectives: int =
     chance = random.Random(seed)
     rng = np.random.default_rng(seed)
     slots = chance.choice([1, 2, 4, 8]) if workers <= 4 else 4
-    tasks = [random_task(rng, workers, switch.lanes) for _ in range(collectives)]
+    tasks = [random_task(rng, workers, switch.capabilities.lanes) for _ in range(collectives)]
     network = Star(switch, terrible(chance, workers), seed)
     admissions = switch.admit(workers, slots)
     completed = switch.count("results")

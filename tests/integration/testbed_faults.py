@@ -19,12 +19,12 @@ from typing import Any, Protocol
 import pytest
 
 from controller.service.client import OperatorClient
+from netsum_common.targets import PROCESS_TARGETS
 from topologies import keeper, namespaces
 from topologies.children import Child, stop_all
 from topologies.leftovers import processes
 from topologies.mininet_testbed import missing_for_mininet
 from topologies.run_folder import RUNNING, RunningTestbed, find_testbed
-from topologies.switch_process import missing_for_switch
 
 HERE = Path(__file__).parent
 NETSUM = [sys.executable, "-P", "-c", "from netsum.cli import main; main()"]
@@ -176,7 +176,7 @@ class Bed:
 @contextlib.contextmanager
 def running(kind: str, topology: str, folder: Path, *options: str) -> Iterator[Bed]:
     """Bring a testbed up, and take it down; skip the test where something is missing for it."""
-    lacking = missing_for_switch(kind) or missing_for_mininet()
+    lacking = PROCESS_TARGETS[kind].lacking() or missing_for_mininet()
     if lacking is not None:
         pytest.skip(lacking)
     bed = Bed(kind, folder, topology, *options)

@@ -22,9 +22,9 @@ from controller.service.metrics import WORKER_COUNTERS
 from controller.service.network_file import network_of_file
 from controller.service.registry import RegistryOptions
 from controller.service.serve import ServiceOptions
-from controller.targets import tofino
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.joining import join
+from netsum_common.targets import TARGETS
 from tests.controller.service_harness import DEADLINE_S, PROGRAM, Bench, fake_network, service_on
 
 DEPLOY = Path(__file__).resolve().parents[2] / "examples" / "deploy"
@@ -117,7 +117,7 @@ def test_the_ports_of_the_tofino_switch_are_of_one_pipe() -> None:
         148: "3/0",
         156: "4/0",
     }
-    tofino.require_one_pipe(ports)
+    assert TARGETS["tofino"].why_apart(ports) is None
 
 
 @contextlib.contextmanager

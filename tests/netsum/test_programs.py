@@ -148,7 +148,7 @@ def test_all_of_netsum_takes_its_programs_from_one_place() -> None:
         for path in (ROOT / package).rglob("*.py")
         if named.search(path.read_text(encoding="utf-8"))
     }
-    assert found == {"netsum/programs.py", "netsum/bench/traffic.py"}  # The second makes no use of the file.
+    assert found == {"netsum/programs.py"}
 
 
 def test_a_service_that_is_started_for_a_training_says_so(changed: Path, tmp_path: Path) -> None:

@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+P4INFOS = [
+    *sorted((ROOT / "p4" / "build").glob("*.p4info.txtpb")),
+    *sorted((ROOT / "tests" / "dataplane" / "tna_logic").glob("*.p4info.txtpb")),
+]
 PROGRAMS = sorted((ROOT / "p4" / "build").glob("netsum_*.json"))
 
 
@@ -55,6 +59,21 @@ def test_compiling_again_gives_the_same_bytes() -> None:
     if "compare with the same" in done.stderr:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("p4info", P4INFOS, ids=[path.name for path in P4INFOS])
+def test_capabilities_are_those_that_the_p4info_shows(p4info: Path, tmp_path: Path) -> None:
+    shutil.copy(p4info, tmp_path)
+    assert script(ROOT, "build.py", "--describe", str(tmp_path / p4info.name)).returncode == 0
+    (written,) = tmp_path.glob("*.toml")
+    assert written.read_bytes() == (p4info.parent / written.name).read_bytes()
+
+
+def test_another_programs_capabilities_are_not_made_up(tmp_path: Path) -> None:
+    (tmp_path / "other.p4info.txtpb").write_text('pkg_info {\n  arch: "v1model"\n}\n')
+    done = script(ROOT, "build.py", "--describe", str(tmp_path / "other.p4info.txtpb"))
+    assert done.returncode == 1
+    assert "other.p4info.txtpb is not an aggregation program's" in done.stderr
 
 
 def test_changed_source_makes_the_build_stale(copy: Path) -> None:

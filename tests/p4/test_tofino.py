@@ -13,8 +13,9 @@ import pytest
 
 from controller.entries import JOB_PARENT, TREE_COUNTERS
 from controller.p4info import ProgramNames, read_p4info
-from controller.program import lanes_of, require_control_surface, slots_of
+from controller.program import require_control_surface
 from host_agent.wire.constants import POOL_SLOTS
+from netsum_common.targets import read_capabilities
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_COMPILER = pytest.mark.skipif(
@@ -185,10 +186,11 @@ def test_controller_can_drive_the_program(tofino: ModuleType, name: str) -> None
         )
     names = ProgramNames(read_p4info(tofino.p4info_path(variant)))
     require_control_surface(names, variant.name)
-    assert (JOB_PARENT in names.tables) == variant.tree
+    can = read_capabilities(tofino.p4info_path(variant))
+    assert can.architecture == tofino.ARCHITECTURES[variant.target]
+    assert (JOB_PARENT in names.tables) == variant.tree == can.trees
     assert not names.missing({}, TREE_COUNTERS if variant.tree else ())
-    assert lanes_of(names) == variant.lanes
-    assert slots_of(names) == POOL_SLOTS
+    assert (can.lanes, can.passes, can.slots) == (variant.lanes, variant.passes, POOL_SLOTS)
 
 
 @pytest.mark.p4c

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from netsum_common.targets import PROCESS_TARGETS
 from topologies.children import TestbedError
 from topologies.leftovers import end_processes
 from topologies.mininet_testbed import missing_for_mininet
 from topologies.namespaces import inside_of, run
 from topologies.runs import new_run_id
-from topologies.switch_process import Bmv2Switch, missing_for_switch
+from topologies.switch_process import SwitchProcess
 from topologies.topology import SwitchSpec
 
 pytestmark = [pytest.mark.root, pytest.mark.bmv2]
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.root, pytest.mark.bmv2]
 @pytest.fixture(name="namespace_pid")
 def namespace() -> Iterator[int]:
     """A process in a network namespace with one interface, eth1, that is up."""
-    lacking = missing_for_mininet() or missing_for_switch("bmv2")
+    lacking = missing_for_mininet() or PROCESS_TARGETS["bmv2"].lacking()
     if lacking is not None:
         pytest.skip(lacking)
     with subprocess.Popen(
@@ -40,7 +41,9 @@ def test_a_port_that_bmv2_cannot_open_is_named(namespace_pid: int, tmp_path: Pat
     (tmp_path / "logs").mkdir()
     run_id = new_run_id()
     spec = SwitchSpec("s1", "10.0.0.254", "02:00:0a:00:00:fe", 1)
-    process = Bmv2Switch(spec, run_id, tmp_path / "s1.sock", tmp_path, capture=False)
+    process = SwitchProcess(
+        PROCESS_TARGETS["bmv2"], spec, run_id, tmp_path / "s1.sock", tmp_path, capture=False
+    )
     try:
         with pytest.raises(TestbedError, match="BMv2 s1 finds no interface eth9, see .*s1.log"):
             process.start(namespace_pid, {1: "eth1", 2: "eth9"})

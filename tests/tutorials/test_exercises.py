@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from netsum_common.targets import PROCESS_TARGETS
 from tests.tutorials import checks, controllers
 from tests.tutorials.bed import brought_up
 from tests.tutorials.exercises import EXERCISES, Exercise, checkout, missing, prepare
 from topologies.mininet_testbed import missing_for_mininet
-from topologies.switch_process import SWITCH_KINDS, missing_for_switch
 
 lacking = missing() or missing_for_mininet()
 pytestmark = [
@@ -33,10 +33,10 @@ def test_every_exercise_is_listed() -> None:
     assert {*checks.CHECKS, *controllers.CHECKS} == {exercise.name for exercise in EXERCISES}
 
 
-@pytest.mark.parametrize("kind", list(SWITCH_KINDS))
+@pytest.mark.parametrize("kind", list(PROCESS_TARGETS))
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
 def test_exercise(exercise: Exercise, kind: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    if (why := missing_for_switch(kind)) is not None:
+    if (why := PROCESS_TARGETS[kind].lacking()) is not None:
         pytest.skip(why)
     if exercise.controlled and importlib.util.find_spec("p4") is None:
         pytest.skip("the tutorials' controller library needs the Python package p4runtime")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsum_common.switch_options import CPU_PORT
+from netsum_common.targets import TARGETS
 from sim.switch import ir
 from sim.switch.bpf import syscall
 from sim.switch.bpf.controls import HAS_ENTRIES, HAS_ONE, IN_SECOND, is_trie
@@ -46,7 +47,7 @@ class XdpSwitch(ControlPlane):
     Raises BpfError if the kernel does, or there is no right to BPF.
     """
 
-    growth_bytes = 128  # Drivers leave some 200 bytes in front of a packet, and often none behind.
+    growth_bytes = TARGETS["xdp"].growth_bytes
 
     def __init__(
         self,

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from netsum_common.targets import TARGETS, Capabilities, read_capabilities
+
 from . import tofino_memory
 from .frames import without_unread_lanes
 from .target import BUILD, CPU_PORT, PORTS, Entry, Packet
@@ -154,29 +156,22 @@ class AsicModelTarget:
 
     Parameters
     ----------
-    lanes
-        How many a packet has.
+    can
+        What the program can do.
     binary, context
         The program: what p4c calls ``tofino.bin`` (``tofino2.bin``) and ``context.json``.
-    tree
-        Whether it is that of a switch in a tree.
     chip
         Which one.
     """
 
-    shortest_frame = 60
-    quorums_have_lanes = False
-    sees_where_frames_end = False
-    growth_bytes = 1 << 16
+    kind = TARGETS["tofino"]
+    growth_bytes = kind.growth_bytes
 
-    def __init__(
-        self, lanes: int, binary: bytes, context: bytes, *, tree: bool = False, chip: Chip = TOFINO
-    ) -> None:
-        self.lanes = lanes
+    def __init__(self, can: Capabilities, binary: bytes, context: bytes, *, chip: Chip = TOFINO) -> None:
+        self.lanes = can.lanes
         self._chip = chip
-        self.has_trees = tree
-        self.header_only = lanes <= chip.lanes_a_pass
-        rounds = 2 * (max(1, lanes // chip.lanes_a_pass) - 1)  # there and back
+        self.can = can
+        rounds = 2 * (can.passes - 1)  # there and back
         self._until_done = "\n".join(["wait"] + [f"sleep {ROUND_S}\nwait"] * rounds)
         self._temporary = tempfile.TemporaryDirectory(prefix="netsum-asic-")
         self._folder = Path(self._temporary.name)
@@ -194,9 +189,10 @@ class AsicModelTarget:
     @classmethod
     def compiled(cls, lanes: int, tree: bool = False, chip: Chip = TOFINO) -> "AsicModelTarget":
         """Make one with a program of `make p4-tofino`."""
-        pipe = program_folder(lanes, tree, chip) / "pipe"
+        folder = program_folder(lanes, tree, chip)
+        pipe, can = folder / "pipe", read_capabilities(folder / f"{folder.name}.p4info.txtpb")
         binary, context = (pipe / f"{chip.name}.bin").read_bytes(), (pipe / "context.json").read_bytes()
-        return cls(lanes, binary, context, tree=tree, chip=chip)
+        return cls(can, binary, context, chip=chip)
 
     def _load(self, binary: bytes, context: bytes) -> None:
         chip = self._chip
@@ -223,7 +219,7 @@ class AsicModelTarget:
             for port, frame in left
             if port == chip.cpu_port
         ]
-        cut = without_unread_lanes if self.lanes > chip.lanes_a_pass else bytes
+        cut = without_unread_lanes if self.can.passes > 1 else bytes
         first = chip.first_port
         return [(port - first, cut(frame)) for port, frame in left if first <= port < first + PORTS]
 

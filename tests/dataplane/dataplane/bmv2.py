@@ -4,6 +4,7 @@ import struct
 import time
 from collections.abc import Iterable, Sequence
 
+from netsum_common.targets import TARGETS, read_capabilities
 from tests.cabled_bmv2 import DEVICE_ID, CabledBmv2, missing_for_cabled_bmv2
 
 from .programming import Programmed, Programming
@@ -29,8 +30,12 @@ class Bmv2Target(Programmed):
     thread, behind it; a frame from there to all other ports passes their egress queues behind all else.
     """
 
+    kind = TARGETS["bmv2"]
+    growth_bytes = kind.growth_bytes
+
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes
+        self.can = read_capabilities(program_files(lanes)[1])
         self._sequence = 0
         self._switch = CabledBmv2(PORTS + 1, CPU_PORT)
         try:

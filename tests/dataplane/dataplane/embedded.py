@@ -5,6 +5,7 @@ import queue
 from collections.abc import Sequence
 from pathlib import Path
 
+from netsum_common.targets import read_capabilities
 from sim.switch import Packets
 from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime import serve
@@ -41,25 +42,21 @@ class OpenChassis(Chassis):
 class EmbeddedTarget(Programmed):
     """The embedded engine with a compiled program in it: by default that of v1model with this number of lanes."""
 
-    growth_bytes = 1 << 16
-
     def __init__(
         self,
         lanes: int,
         files: tuple[Path, Path] | None = None,
         *,
-        has_trees: bool = False,
-        header_only: bool = False,
         chassis: type[OpenChassis] = OpenChassis,
     ) -> None:
         self.lanes = lanes
-        self.has_trees = files is None or has_trees
-        self.quorums_have_lanes = files is None
-        self.header_only = files is None or header_only
+        files = files or program_files(lanes)
+        self.can = read_capabilities(files[1])
+        self.growth_bytes = self.kind.growth_bytes
         self._chassis = chassis()
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(serve(self._chassis, "127.0.0.1:0", device_id=DEVICE_ID))
-            self.programming = Programming(server.address, DEVICE_ID, *(files or program_files(lanes)))
+            self.programming = Programming(server.address, DEVICE_ID, *files)
             stack.callback(self.programming.close)
             self._stack = stack.pop_all()
 

@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf import text_format
 
 from netsum_common.p4rt import p4info_pb2, p4runtime_pb2
+from netsum_common.targets import TARGETS, Target
 from tests.raw_p4runtime import RawClient
 
 from .target import Entry, Packet
@@ -141,12 +142,7 @@ class Programming:
 class Programmed:
     """The part of a target that goes through P4Runtime."""
 
-    shortest_frame = 14
-    has_trees = True
-    quorums_have_lanes = True
-    header_only = True
-    sees_where_frames_end = True
-    growth_bytes = 512
+    kind: Target = TARGETS["embedded"]
     programming: Programming
 
     def insert(self, entries: Iterable[Entry]) -> None:

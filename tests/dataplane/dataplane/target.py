@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from netsum_common import targets
+
 PORTS = 8
 CPU_PORT = 510
 CHECK_SEQUENCE_BYTES = 4
@@ -29,24 +31,15 @@ class Target(Protocol):
 
     lanes: int
 
-    shortest_frame: int
-    """Least bytes of a frame from its ports: an Ethernet header, or an Ethernet frame as it is on a cable."""
+    kind: targets.Target
+    """Tofino does not see where frames end, in ingress: what is behind the IPv4 packet is padding, and of what is missing in
+    front of a frame's end up to 4 bytes are taken from its check sequence."""
 
-    has_trees: bool
-    """Whether its program knows parents."""
-
-    quorums_have_lanes: bool
-    """Whether such slots may have lanes."""
-
-    header_only: bool
-    """Whether a worker may say that it needs a header-only RESULT."""
-
-    sees_where_frames_end: bool
-    """Tofino does not, in ingress: what is behind the IPv4 packet is padding, and of what is missing in front of a
-    frame's end up to 4 bytes are taken from its check sequence."""
+    can: targets.Capabilities
+    """Those of its program."""
 
     growth_bytes: int
-    """Bytes by which an answer may be larger than the packet that it answers: BMv2 aborts beyond 512."""
+    """Bytes by which an answer may be larger than the packet that it answers."""
 
     def send(self, packets: Sequence[Packet]) -> list[Packet]:
         """Put packets in, one after the other, and return all that came out, in order per port."""

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from netsum_common.targets import TARGETS
 from sim.switch import ir
 from sim.switch.bpf import syscall
 from sim.switch.bpf.switch import XdpSwitch
@@ -32,7 +33,7 @@ class XdpChassis(OpenChassis):
 class XdpTarget(EmbeddedTarget):
     """The kernel with the compiled program of v1model in it."""
 
-    growth_bytes = XdpSwitch.growth_bytes
+    kind = TARGETS["xdp"]
 
     def __init__(self, lanes: int) -> None:
         super().__init__(lanes, chassis=XdpChassis)

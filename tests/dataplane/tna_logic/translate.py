@@ -233,6 +233,9 @@ def main() -> int:
                 return 1
             document = without_positions(json.loads(compiled.read_text()))
         program.write_text(json.dumps(document, separators=(",", ":")) + "\n")
+        subprocess.run(
+            [sys.executable, str(P4 / "build.py"), "--describe", str(p4info)], check=True, timeout=60
+        )
     if names == list(PASSES):
         STAMP.write_text(stamp())
     return 0

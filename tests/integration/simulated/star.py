@@ -41,7 +41,7 @@ class StarSwitch(ProgrammedSwitch):
     """A switch for all runs of a test: epochs keep them apart, as they do on a real switch."""
 
     def __init__(self, lanes: int, token_seed: int = 0, *, grows: bool = True) -> None:
-        super().__init__(program_file(lanes), lanes, token_seed=token_seed)
+        super().__init__(program_file(lanes), token_seed=token_seed)
         if not grows:
             limit_growth(self)
 
@@ -115,7 +115,7 @@ class Star:
     """A network of `PORTS` hosts on ports 1 … of a switch."""
 
     def __init__(self, switch: StarSwitch, cables: Cables, seed: int) -> None:
-        self.network = Network(seed, lanes=switch.lanes)
+        self.network = Network(seed, lanes=switch.capabilities.lanes)
         costs = {"s1": SwitchCost(service_ns=cables.service_ns)}
         self.network.add_topology(
             star(PORTS), LinkParameters(), programmed={"s1": switch}, switch_costs=costs

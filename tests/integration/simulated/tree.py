@@ -57,7 +57,6 @@ class Fabric:
         name = f"s{number}"
         self.switches[name] = ProgrammedSwitch(
             program_file(self.lanes),
-            self.lanes,
             ip=f"10.1.{number}.254",
             mac=f"02:00:0a:01:{number:02x}:fe",
         )

@@ -30,7 +30,7 @@ def star(
     seed: int = 1,
 ) -> Network:
     """Reduce ones; returns the network when all have the right sums."""
-    programmed = ProgrammedSwitch(BUILD / f"netsum_v1model_{lanes}.json", lanes)
+    programmed = ProgrammedSwitch(BUILD / f"netsum_v1model_{lanes}.json")
     network = Network(seed, lanes=lanes)
     costs = {"s1": switch_cost or SwitchCost()}
     network.add_topology(generated.star(workers), link, programmed={"s1": programmed}, switch_costs=costs)

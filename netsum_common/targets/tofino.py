@@ -3,9 +3,9 @@
 A Tofino program consists of three kinds of files: the binary and the context of each pipeline, and the BF-Runtime description of
 the program. The ``.conf`` that the compiler writes beside these files names them.
 
-``python -m controller.targets netsum.conf --server pi --out netsum.bin`` packs them into one file.
+``python -m netsum_common.targets netsum.conf --server pi --out netsum.bin`` packs them into one file.
 
-Failures raise `WrongProgramError` with the reason.
+Failures raise `ProgramFileError` with the reason.
 """
 
 import json
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.errors import JobRefusedError, WrongProgramError
+from netsum_common.targets.target import ProgramFileError, Target, read_file
 
 _PM_SHOW_ROW = re.compile(r"^\s*(\d+/\d+)\s*\|\s*\d+/\s*\d+\s*\|\s*(\d+)\s*\|")
 
@@ -40,12 +40,34 @@ class TofinoProgram:
     pipelines: tuple[TofinoPipeline, ...]  # At least one.
 
 
-def read_file(path: Path) -> bytes:
-    """Read a file of a compiled program."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise WrongProgramError(f"cannot read the compiled program {path}: {error.strerror}") from None
+class Tofino(Target):
+    """Tofino and Tofino 2."""
+
+    name = "tofino"
+    title = "Tofino"
+    architectures = ("tna", "t2na")
+    shortest_frame = 60
+    sees_where_frames_end = False
+
+    def device_config(self, program: Path) -> bytes:
+        """Return a program as Stratum takes it; `program`: its ``.conf``, or a file that is packed already, for any server."""
+        return for_stratum(read_program(program)) if program.suffix == ".conf" else read_file(program)
+
+    def why_apart(self, ports: Iterable[int]) -> str | None:
+        """Return why packets of some ports would not meet: each pipe of the chip has registers of its own.
+
+        `ports`: device ports, whose bits from 7 on are the pipe.
+        """
+        by_pipe: dict[int, list[int]] = {}
+        for port in sorted(set(ports)):
+            by_pipe.setdefault(port >> 7, []).append(port)
+        if len(by_pipe) < 2:
+            return None
+        where = "; ".join(f"pipe {pipe}: ports {', '.join(map(str, held))}" for pipe, held in by_pipe.items())
+        return (
+            f"the job's ports are on several pipes of the switch, which do not share memory ({where}): "
+            "use ports of one pipe"
+        )
 
 
 def read_program(conf: Path) -> TofinoProgram:
@@ -69,7 +91,7 @@ def read_program(conf: Path) -> TofinoProgram:
             described["program-name"], read_file(_beside(conf, described["bfrt-config"])), pipelines
         )
     except (ValueError, LookupError, TypeError) as error:
-        raise WrongProgramError(
+        raise ProgramFileError(
             f"{conf} does not describe a Tofino program ({error!r}): give the .conf that p4c wrote for it"
         ) from None
 
@@ -91,11 +113,11 @@ def for_stratum(program: TofinoProgram) -> bytes:
 def for_pi(program: TofinoProgram) -> bytes:
     """Pack a program for the P4Runtime server of P4 Studio, which is p4lang's PI.
 
-    The form is name, binary and context, each behind its length in 4 bytes, little endian. Raises WrongProgramError if the
+    The form is name, binary and context, each behind its length in 4 bytes, little endian. Raises ProgramFileError if the
     program has several pipelines, for which this form has no place.
     """
     if len(program.pipelines) != 1:
-        raise WrongProgramError(
+        raise ProgramFileError(
             f"{program.name} has {len(program.pipelines)} pipelines; the server of P4 Studio takes one"
         )
     (pipeline,) = program.pipelines
@@ -118,22 +140,6 @@ def front_panel_ports(pm_show: str) -> Mapping[str, int]:
             "expected the table that `pm show` prints in bf_shell, with the columns PORT, MAC, D_P"
         )
     return ports
-
-
-def require_one_pipe(ports: Iterable[int]) -> None:
-    """Refuse ports whose packets would not meet: each pipe of the chip has registers of its own.
-
-    `ports`: device ports, whose bits from 7 on are the pipe. Raises JobRefusedError if they are on several pipes.
-    """
-    by_pipe: dict[int, list[int]] = {}
-    for port in sorted(set(ports)):
-        by_pipe.setdefault(port >> 7, []).append(port)
-    if len(by_pipe) > 1:
-        where = "; ".join(f"pipe {pipe}: ports {', '.join(map(str, held))}" for pipe, held in by_pipe.items())
-        raise JobRefusedError(
-            f"the job's ports are on several pipes of the switch, which do not share memory ({where}): "
-            "use ports of one pipe"
-        )
 
 
 def _beside(conf: Path, named: str) -> Path:
