@@ -151,9 +151,9 @@ def parent_entries(job: Job) -> list[Entry]:
 
 def quorum_entries(job: Job) -> list[Entry]:
     """Return the entry that sets how many contributions complete a quorum chunk; none if the job has no quorum."""
-    if not job.quorum:
+    if not job.request.quorum:
         return []
-    return [entry(JOB_QUORUM, {"job_id": job.job_id}, "set_quorum", {"workers": job.quorum})]
+    return [entry(JOB_QUORUM, {"job_id": job.job_id}, "set_quorum", {"workers": job.request.quorum})]
 
 
 def rewrite_entries(job: Job) -> list[Entry]:

@@ -1,7 +1,7 @@
 """A controller of jobs on switches whose tables it writes: a job is installed on all of its switches or on none.
 
 The jobs live in this process and are lost with it; those of `controller.service` survive a restart. Both controllers reserve
-slots through `controller.ledgers`, and write and delete a job's parts in the order of `controller.installing`.
+slots through `controller.ledger`, and write and delete a job's parts in the order of `controller.installing`.
 """
 
 import contextlib
@@ -9,14 +9,15 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from controller.errors import ControllerError, JobRefusedError, UnknownJobError
 from controller.installing import passing_over_faults, to_delete
 from controller.jobs import Job, another_token
-from controller.ledger import DEFAULT_SLOTS, JobLedger
-from controller.ledgers import Ledgers
+from controller.ledger import DEFAULT_SLOTS, JobLedger, Ledgers
 from controller.switch_tables import SwitchTables
 from controller.trees import Place, Tree, TreeSwitch, place_tree
+from host_agent.job_api.job_request import JobRequest
 from host_agent.wire.admission import Admission
 from netsum_common.targets import Capabilities
 
@@ -76,36 +77,32 @@ class JobController:
         return self._held.load(switch)
 
     def create_job(
-        self, name: str, workers: Sequence[Place], slots: int = DEFAULT_SLOTS, quorum: int = 0
+        self, name: str, workers: Sequence[Place], slots: int = DEFAULT_SLOTS, **options: Any
     ) -> PlacedJob:
         """Choose a tree for a job and admit it on all its switches.
 
-        `slots`: chunks in flight at most; a power of two. `quorum`: contributions that complete a quorum chunk of the job, whose
-        tree is then one switch; 0: no quorum. Raises JobRefusedError if there is no tree for the job, a job with a quorum needs
-        several switches, or a switch has no room. Raises ControllerError if a switch refused its part or did not answer. After
-        either error, no slots are reserved.
+        `slots`: chunks in flight at most; a power of two. `options`: further fields of `JobRequest`. Raises JobRefusedError if
+        there is no tree for the job, a job with a quorum needs several switches, or a switch has no room. Raises ControllerError
+        if a switch refused its part or did not answer. After either error, no slots are reserved.
         """
-        return self.admit_job(name, place_tree(self._switches, workers, self.load), slots, quorum)
+        tree = place_tree(self._switches, workers, self.load)
+        return self.admit_job(JobRequest(name, len(workers), slots, **options), tree)
 
-    def admit_job(self, name: str, tree: Tree, slots: int = DEFAULT_SLOTS, quorum: int = 0) -> PlacedJob:
-        """Admit a job on all switches of its tree; parameters and errors as for `create_job`."""
+    def admit_job(self, request: JobRequest, tree: Tree) -> PlacedJob:
+        """Admit a job on all switches of its tree; raises as `create_job`. `request`: with a number of slots."""
+        name, slots = request.name, request.slots
         if name in self._jobs:
             raise JobRefusedError(f"a job named {name!r} is running: end it first, or take another name")
+        if not isinstance(slots, int):
+            raise JobRefusedError(f"job {name!r}: expected a number of slots, not {slots}")
         names = [branch.switch for branch in tree.branches]
-        if quorum and len(names) > 1:
+        if request.quorum and len(names) > 1:
             raise JobRefusedError(
                 f"a job with a quorum is added on one switch, and {name!r} needs {', '.join(names)}"
             )
-        held = self._held.reserve(name, names, slots)
+        held = self._held.reserve(request, names, slots)
         try:
-            parts = self._held.renew(
-                name,
-                tree,
-                slots,
-                token=self._new_token(),
-                unix_seconds=int(self._unix_seconds()),
-                quorum=quorum,
-            )
+            parts = self._admitted(request, tree, self._new_token())
             job = PlacedJob(name, tree, parts)
             for switch, part in parts.items():
                 self._tables[switch].reset_counters(part)
@@ -115,6 +112,10 @@ class JobController:
             raise
         self._jobs[name] = job
         return job
+
+    def _admitted(self, request: JobRequest, tree: Tree, token: int) -> dict[str, Job]:
+        """Give a job its next epoch; raises as `Ledgers.admit`."""
+        return self._held.admit(request, tree, token=token, unix_seconds=int(self._unix_seconds()))
 
     def restart_job(self, job: PlacedJob, tree: Tree | None = None, slots: int | None = None) -> PlacedJob:
         """Give a job a new epoch and token on all its switches, as after the restart of any of them.
@@ -131,9 +132,7 @@ class JobController:
             self._held.resize(job.name, list(present.parts), slots)
         token = another_token(present.root.token, self._new_token)
         placed = replace(present, tree=tree or present.tree)
-        parts = self._held.renew(
-            job.name, placed.tree, 0, token=token, unix_seconds=int(self._unix_seconds())
-        )
+        parts = self._admitted(present.root.request, placed.tree, token)
         renewed = self._jobs[job.name] = replace(placed, parts=parts)
         self._install(renewed)
         return renewed

@@ -4,13 +4,11 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.errors import JobRefusedError
 from controller.slots import SlotRange
+from host_agent.job_api.job_request import JobRequest
 from host_agent.wire.admission import Admission
 from netsum_common.targets import Capabilities
 from topologies.addresses import ipv4_int, mac_int
-
-LEAST_QUORUM_SLOTS = 2  # For a job with a quorum; docs/protocol.md gives the reason.
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class Reservation:
 class Job:
     """One epoch of a job on a switch; a restart makes a new one with another epoch and token."""
 
-    name: str  # The users' name for the job; unique among the switch's jobs.
+    request: JobRequest  # The request of the job's first worker or its operator.
     # job_id, epoch, token: carried by the job's packets; the switch admits no packet with others.
     job_id: int
     epoch: int
@@ -74,7 +72,11 @@ class Job:
     workers: tuple[WorkerEndpoint, ...]
     # The switch above in the job's tree; None: this switch is the root, which makes the results.
     parent: ParentLink | None = None
-    quorum: int = 0  # Contributions that complete a quorum chunk; 0: no quorum.
+
+    @property
+    def name(self) -> str:
+        """The users' name for the job; unique among the switch's jobs."""
+        return self.request.name
 
     @property
     def admissions(self) -> list[Admission]:
@@ -89,23 +91,11 @@ class Job:
                 slot_count=self.slots.count,
                 lanes=self.capabilities.lanes,
                 switch=switch_of(worker),
-                quorum=self.quorum,
+                quorum=self.request.quorum,
                 header_only=int(self.capabilities.header_only),
             )
             for worker_id, worker in enumerate(self.workers)
         ]
-
-
-def check_quorum(quorum: int, workers: int, slots: int) -> None:
-    """Refuse a quorum that a job cannot have.
-
-    Raises JobRefusedError if the quorum is larger than the number of workers, or the job has fewer than `LEAST_QUORUM_SLOTS`
-    slots, which the reuse of slots needs in a job with a quorum.
-    """
-    if not 0 <= quorum <= workers:
-        raise JobRefusedError(f"a quorum is 1 to {workers}, the job's workers, not {quorum}")
-    if quorum and slots < LEAST_QUORUM_SLOTS:
-        raise JobRefusedError(f"a job with a quorum needs {LEAST_QUORUM_SLOTS} slots, not {slots}")
 
 
 def another_token(than: int, new_token: Callable[[], int] = lambda: secrets.randbits(32)) -> int:

@@ -1,15 +1,17 @@
-"""The jobs of one switch, with their ids, epochs and slots. No I/O, no clock, no randomness.
+"""The jobs of switches, with their ids, epochs and slots; a job has one id, epoch and token on all of its switches. No I/O.
 
 Slots pass from one job to the next, and the switch treats the contents of a slot as stale only if the epoch differs, so epochs
 count over all jobs of a switch. `max(last + 1, Unix seconds)` exceeds all earlier epochs even if a controller has lost its state.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from controller.errors import JobRefusedError, UnknownJobError
-from controller.jobs import Job, ParentLink, Reservation, WorkerEndpoint, check_quorum
+from controller.jobs import Job, ParentLink, Reservation, WorkerEndpoint
 from controller.slots import SlotAllocator, SlotRange
+from controller.trees import Tree
+from host_agent.job_api.job_request import JobRequest
 from host_agent.wire.constants import MAX_CHILDREN, MAX_JOB_ID
 from netsum_common.targets import Capabilities
 
@@ -20,7 +22,7 @@ DEFAULT_SLOTS = 64  # For a job that requests no number.
 
 
 class JobLedger:
-    """The jobs of one switch.
+    """The jobs and reservations of one switch.
 
     `capabilities`: those of the switch's program. `last_epoch`: the highest epoch known to have been used on this switch.
     """
@@ -28,14 +30,14 @@ class JobLedger:
     def __init__(self, capabilities: Capabilities, last_epoch: int = 0) -> None:
         self.allocator = SlotAllocator(capabilities.slots)
         self.capabilities = capabilities
-        self._last_epoch = last_epoch
-        self._jobs: dict[int, Job] = {}
-        self._reserved: dict[str, Reservation] = {}
+        self.last_epoch = last_epoch  # The highest epoch ever used.
+        self._held: dict[str, Job | Reservation] = {}  # By the names of jobs.
 
     @property
     def jobs(self) -> tuple[Job, ...]:
         """The jobs that have not ended, by job id."""
-        return tuple(self._jobs[job_id] for job_id in sorted(self._jobs))
+        jobs = [held for held in self._held.values() if isinstance(held, Job)]
+        return tuple(sorted(jobs, key=lambda job: job.job_id))
 
     @property
     def free_slots(self) -> int:
@@ -53,116 +55,72 @@ class JobLedger:
         return self.allocator.capacity
 
     @property
-    def last_epoch(self) -> int:
-        """The highest epoch ever used."""
-        return self._last_epoch
-
-    @property
     def free_job_ids(self) -> list[int]:
         """The free job ids, ascending."""
-        used = self._jobs.keys() | {held.job_id for held in self._reserved.values()}
+        used = {held.job_id for held in self._held.values()}
         return [free for free in JOB_IDS if free not in used]
 
-    def reserve(self, name: str, slots: int, job_id: int | None = None) -> "Reservation":
+    def reserve(self, request: JobRequest, slots: int, job_id: int | None = None) -> Reservation:
         """Reserve slots and a job id, any if `job_id` is None, for a job whose workers are not known yet.
 
         Raises JobRefusedError with the reason; nothing is reserved then.
         """
-        if name in self._reserved or any(job.name == name for job in self.jobs):
-            raise JobRefusedError(f"a job named {name!r} is running: end it first, or choose another name")
+        try:
+            request.check()
+        except ValueError as expected:
+            raise JobRefusedError(str(expected)) from None
+        if slots < request.least_slots:
+            raise JobRefusedError(f"a job with a quorum needs {request.least_slots} slots, not {slots}")
+        if request.name in self._held:
+            raise JobRefusedError(
+                f"a job named {request.name!r} is running: end it first, or choose another name"
+            )
         free = self.free_job_ids
         if job_id is None and free:
             job_id = free[0]
         if job_id not in free:
             raise JobRefusedError(f"the switch has {len(JOB_IDS)} jobs, the maximum: end one first")
-        held = Reservation(name, job_id, self.allocator.allocate(slots))
-        self._reserved[name] = held
+        held = self._held[request.name] = Reservation(request.name, job_id, self.allocator.allocate(slots))
         return held
 
-    def release(self, name: str) -> None:
-        """Give up a reservation; `UnknownJobError` if there is none."""
-        held = self._reserved.pop(name, None)
-        if held is None:
-            raise UnknownJobError(f"nothing is reserved for job {name!r}")
-        self.allocator.free(held.slots)
-
-    def restore(self, held: "Job | Reservation") -> None:
+    def restore(self, held: Job | Reservation) -> None:
         """Restore a job or reservation of an earlier ledger; `JobRefusedError` if its id or its slots are not free."""
         if held.job_id not in self.free_job_ids:
             raise JobRefusedError(f"job id {held.job_id} of job {held.name!r} is taken")
         self.allocator.reserve(held.slots)
-        if isinstance(held, Reservation):
-            self._reserved[held.name] = held
-        else:
-            self._jobs[held.job_id] = held
-            self._last_epoch = max(self._last_epoch, held.epoch)
-
-    def current(self, job: Job) -> Job:
-        """Return the present epoch of a job, given any epoch of it; `UnknownJobError` if it has ended."""
-        present = self._jobs.get(job.job_id)
-        if present is None or present.name != job.name:
-            raise UnknownJobError(f"job {job.name!r} has ended, or belongs to another controller")
-        return present
+        self._held[held.name] = held
+        if isinstance(held, Job):
+            self.last_epoch = max(self.last_epoch, held.epoch)
 
     def admit(
         self,
-        name: str,
+        request: JobRequest,
         workers: Sequence[WorkerEndpoint],
-        slots: int,
-        *,
-        switch: tuple[str, int] | None,
-        token: int,
-        unix_seconds: int,
-        parent: ParentLink | None = None,
-        quorum: int = 0,
-    ) -> Job:
-        """Make a job.
-
-        `name`: unique among the switch's jobs. `workers`: 1 to 32 endpoints. `slots`: chunks in flight at most; a power of
-        two. Ignored if the name has a reservation. `switch`: the address for workers whose endpoint names none.
-        `token`: 32 random bits. `unix_seconds`: the time now, or the epoch of the job's other switches if that is later.
-        `parent`: the switch above in the job's tree. `quorum`: number of contributions that complete a quorum chunk; 0: no
-        quorum. Raises JobRefusedError with the reason; nothing is reserved then.
-        """
-        placed = _placed(workers, switch)
-        _refuse_shared_ports(placed, self.jobs)
-        epoch = self._next_epoch(unix_seconds)
-        reserved = self._reserved.get(name)
-        check_quorum(quorum, len(placed), reserved.slots.count if reserved else slots)
-        held = reserved or self.reserve(name, slots)
-        job = Job(name, held.job_id, epoch, token, held.slots, self.capabilities, placed, parent, quorum)
-        del self._reserved[name]
-        self._last_epoch = epoch
-        self._jobs[job.job_id] = job
-        return job
-
-    def renew(
-        self,
-        job: Job,
         *,
         token: int,
         unix_seconds: int,
-        workers: Sequence[WorkerEndpoint] | None = None,
         parent: ParentLink | None = None,
     ) -> Job:
-        """Give a job a new epoch and token on the same slots, whose earlier contents are stale from now on.
+        """Give a job its next epoch, on the slots that it has or that are reserved for it; their earlier contents are stale then.
 
-        `token`: 32 random bits that differ from the present token. `workers`: the workers' present endpoints; None: workers
-        and parent are unchanged. `parent`: the switch above in the job's tree, if `workers` is given. Raises UnknownJobError
-        if the job has ended. Raises JobRefusedError if the workers cannot be admitted; the job stays as it was. Raises
-        ValueError if the token does not differ.
+        `workers`: 1 to 32 endpoints. `token`: 32 random bits that differ from the present token. `unix_seconds`: the time now,
+        or the epoch of the job's other switches if that is later. `parent`: the switch above in the job's tree. Raises
+        UnknownJobError if the job holds no slots. Raises JobRefusedError with the reason; everything stays as it was then.
+        Raises ValueError if the token does not differ.
         """
-        present = self.current(job)
-        if token == present.token:
+        held = self.held(request.name)
+        if isinstance(held, Job) and token == held.token:
             raise ValueError("a restarted job needs a new token")
-        placed, above = present.workers, present.parent
-        if workers is not None:
-            placed, above = _placed(workers, None), parent
-            _refuse_shared_ports(placed, tuple(each for each in self.jobs if each is not present))
-        self._last_epoch = self._next_epoch(unix_seconds)
-        renewed = replace(present, epoch=self._last_epoch, token=token, workers=placed, parent=above)
-        self._jobs[job.job_id] = renewed
-        return renewed
+        placed = _placed(workers)
+        _refuse_shared_ports(placed, [job for job in self.jobs if job is not held])
+        epoch = max(self.last_epoch + 1, unix_seconds)
+        if not 0 < epoch <= MAX_EPOCH:
+            raise JobRefusedError(
+                f"the next epoch would be {epoch}, outside 1 to {MAX_EPOCH}: check the clock"
+            )
+        job = Job(request, held.job_id, epoch, token, held.slots, self.capabilities, placed, parent)
+        self.last_epoch, self._held[request.name] = epoch, job
+        return job
 
     def resize(self, name: str, count: int) -> SlotRange:
         """Change the slots of a job or reservation to `count`, or to the most that are available if fewer.
@@ -171,54 +129,106 @@ class JobLedger:
 
         Returns at least as many slots as before unless `count` is less.
         """
-        held = self._held_by(name)
+        held = self.held(name)
         slots = self.allocator.resize(held.slots, count)
-        if isinstance(held, Reservation):
-            self._reserved[name] = replace(held, slots=slots)
-        else:
-            self._jobs[held.job_id] = replace(held, slots=slots)
+        self._held[name] = replace(held, slots=slots)
         return slots
 
     def would_have(self, name: str, count: int) -> int:
         """Return how many slots `resize` would give a job or reservation."""
-        return self.allocator.would_have(self._held_by(name).slots, count)
+        return self.allocator.would_have(self.held(name).slots, count)
 
-    def _held_by(self, name: str) -> Job | Reservation:
-        """Return the reservation or job of a name; there must be one."""
-        return self._reserved.get(name) or next(job for job in self.jobs if job.name == name)
+    def held(self, name: str) -> Job | Reservation:
+        """Return the job or reservation of a name; `UnknownJobError` if there is none."""
+        if name not in self._held:
+            raise UnknownJobError(f"job {name!r} has ended, or belongs to another controller")
+        return self._held[name]
 
     def discard(self, name: str) -> None:
         """End the job, or release the reservation, of a name if there is one."""
-        for job in self.jobs:
-            if job.name == name:
-                self.end(job)
-        if name in self._reserved:
-            self.release(name)
+        if name in self._held:
+            self.allocator.free(self._held.pop(name).slots)
 
-    def end(self, job: Job) -> None:
-        """Forget a job and free its slots; `UnknownJobError` if it has ended already."""
-        self.allocator.free(self.current(job).slots)
-        del self._jobs[job.job_id]
 
-    def _next_epoch(self, unix_seconds: int) -> int:
-        epoch = max(self._last_epoch + 1, unix_seconds)
-        if not 0 < epoch <= MAX_EPOCH:
-            raise JobRefusedError(
-                f"the next epoch would be {epoch}, outside 1 to {MAX_EPOCH}: check the clock"
+class Ledgers:
+    """The ledgers of a controller's switches; a job is on all of its switches or on none.
+
+    `by_switch`: the ledger of each switch, by the switch's name; the mapping is only read here, and its owner may change it.
+    """
+
+    def __init__(self, by_switch: Mapping[str, JobLedger]) -> None:
+        self._by_switch = by_switch
+
+    def load(self, switch: str) -> float:
+        """Return the fraction of a switch's slots that jobs hold."""
+        ledger = self._by_switch[switch]
+        return 1 - ledger.free_slots / ledger.capacity
+
+    def reserve(self, request: JobRequest, switches: Sequence[str], slots: int) -> dict[str, Reservation]:
+        """Reserve one job id, and slots on each of a job's switches.
+
+        Returns the reservations by switch, in the given order. Raises JobRefusedError with the reason; nothing is reserved
+        then.
+        """
+        ledgers = [self._by_switch[switch] for switch in switches]
+        common = set.intersection(*(set(ledger.free_job_ids) for ledger in ledgers))
+        job_id = min(common) if common else None
+        if job_id is None and len(switches) > 1:
+            raise JobRefusedError(f"no job id is free on all of {', '.join(switches)}: end a job first")
+        held: dict[str, Reservation] = {}
+        try:
+            for switch, ledger in zip(switches, ledgers, strict=True):
+                held[switch] = ledger.reserve(request, slots, job_id)
+        except JobRefusedError as refusal:
+            self.discard(request.name, held)
+            where = f"switch {switches[len(held)]}: " if len(switches) > 1 else ""
+            raise JobRefusedError(f"{where}{refusal}") from None
+        return held
+
+    def admit(
+        self, request: JobRequest, tree: Tree, *, token: int, unix_seconds: int, last_epoch: int = 0
+    ) -> dict[str, Job]:
+        """Give a job its next epoch on all switches of its tree, where its slots are reserved or held.
+
+        `tree`: the switches, and the children that each adds for. `token`: 32 random bits that differ from the present token.
+        `last_epoch`: the last epoch that the job's workers know, perhaps of other switches. Returns the job's part on each
+        switch, the root first. Raises JobRefusedError if a switch cannot admit its part.
+        """
+        last = max(last_epoch, *(self._by_switch[branch.switch].last_epoch for branch in tree.branches))
+        epoch = max(last + 1, unix_seconds)
+        return {
+            branch.switch: self._by_switch[branch.switch].admit(
+                request, branch.children, token=token, unix_seconds=epoch, parent=branch.parent
             )
-        return epoch
+            for branch in tree.branches
+        }
+
+    def resize(self, name: str, switches: Sequence[str], slots: int) -> dict[str, SlotRange]:
+        """Change a job's slots on each of its switches to `slots`, or to the most that all switches have for it if fewer."""
+        ranges = {switch: self._by_switch[switch].resize(name, slots) for switch in switches}
+        count = min(held.count for held in ranges.values())
+        for switch, held in ranges.items():
+            if held.count > count:
+                ranges[switch] = self._by_switch[switch].resize(name, count)
+        return ranges
+
+    def would_have(self, name: str, switches: Sequence[str], slots: int) -> int:
+        """Return how many slots, at most `slots`, `resize` would give a job now."""
+        return min(self._by_switch[switch].would_have(name, slots) for switch in switches)
+
+    def discard(self, name: str, switches: Mapping[str, object]) -> None:
+        """Free a job's id and slots on switches; switches that are gone are skipped."""
+        for switch in switches:
+            if switch in self._by_switch:
+                self._by_switch[switch].discard(name)
 
 
-def _placed(workers: Sequence[WorkerEndpoint], switch: tuple[str, int] | None) -> tuple[WorkerEndpoint, ...]:
-    """Return the workers by worker id, with ids and the switch's address filled in."""
+def _placed(workers: Sequence[WorkerEndpoint]) -> tuple[WorkerEndpoint, ...]:
+    """Return the workers by worker id, with the ids filled in."""
     if not 1 <= len(workers) <= MAX_CHILDREN:
         raise JobRefusedError(f"a job has 1 to {MAX_CHILDREN} workers, not {len(workers)}")
     placed = [
-        replace(
-            worker,
-            worker_id=position if worker.worker_id is None else worker.worker_id,
-            switch=worker.switch or switch,
-        )
+        replace(worker, worker_id=position if worker.worker_id is None else worker.worker_id)
         for position, worker in enumerate(workers)
     ]
     placed.sort(key=lambda worker: worker.worker_id or 0)
@@ -232,7 +242,7 @@ def _placed(workers: Sequence[WorkerEndpoint], switch: tuple[str, int] | None) -
     return tuple(placed)
 
 
-def _refuse_shared_ports(workers: tuple[WorkerEndpoint, ...], jobs: tuple[Job, ...]) -> None:
+def _refuse_shared_ports(workers: tuple[WorkerEndpoint, ...], jobs: Sequence[Job]) -> None:
     """Refuse two workers that would receive each other's results."""
     users = {
         (worker.ip, worker.udp_port): f"job {job.name!r}"

@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from controller.errors import JobRefusedError
 from controller.job_controller import JobController
@@ -11,6 +11,7 @@ from controller.jobs import Job, WorkerEndpoint
 from controller.ledger import DEFAULT_SLOTS
 from controller.switch_tables import SwitchTables
 from controller.trees import Tree, TreeSwitch, one_switch, sending_to
+from host_agent.job_api.job_request import JobRequest
 from netsum_common.targets import Capabilities
 
 _SWITCH: Final = "switch"
@@ -73,7 +74,7 @@ class OneSwitch:
         self.ip, self.mac = ip, mac
 
     def create_job(
-        self, name: str, workers: Sequence[WorkerEndpoint], slots: int = DEFAULT_SLOTS, quorum: int = 0
+        self, name: str, workers: Sequence[WorkerEndpoint], slots: int = DEFAULT_SLOTS, **options: Any
     ) -> Job:
         """Admit a job.
 
@@ -85,8 +86,8 @@ class OneSwitch:
             1 to 32 endpoints.
         slots
             Chunks in flight at most; a power of two.
-        quorum
-            Contributions that complete a quorum chunk of the job; 0: no quorum.
+        options
+            Further fields of `JobRequest`.
 
         Raises
         ------
@@ -96,7 +97,8 @@ class OneSwitch:
             The switch refused the job or did not answer; nothing is reserved then.
         """
         self._require_program()
-        return self._controller.admit_job(name, self._tree(workers), slots, quorum).root
+        request = JobRequest(name, len(workers), slots, **options)
+        return self._controller.admit_job(request, self._tree(workers)).root
 
     def restart_job(
         self, job: Job, workers: Sequence[WorkerEndpoint] | None = None, slots: int | None = None

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from controller.errors import ControllerError
@@ -243,7 +243,7 @@ class ServiceJob:
             member.worker.rank = rank
             self.add_member(member)
         self.newcomers = [member for member in self.newcomers if member not in waiting]
-        self.record.world_size = len(self.members)
+        self.record.request = replace(self.record.request, world_size=len(self.members))
         self.last_ranks = LastRanks(len(self.members))
 
     def add_member(self, member: Member) -> None:
@@ -259,7 +259,7 @@ class ServiceJob:
     def take_report(self, member: Member, report: jobs_pb2.Report) -> None:
         """Keep a worker's report."""
         member.report, member.reported = report, time.monotonic()
-        if not self.record.quorum:  # A quorum does not wait for its last worker.
+        if not self.record.request.quorum:  # A quorum does not wait for its last worker.
             self.last_ranks.add(member.rank, report.durations)
 
     def send(self, message: ToWorker | RefusalError | None, but: Member | None = None) -> None:

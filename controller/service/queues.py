@@ -28,7 +28,7 @@ class JobQueues:
 
     def sort_in(self, job: ServiceJob) -> None:
         """Put a waiting job into the right queue after it has got a place, reserved slots or given its slots up."""
-        lines_up = job.record.if_full == "queue" and not job.record.job_id
+        lines_up = job.record.request.if_full == "queue" and not job.record.job_id
         for jobs, belongs in zip(self._of(job), (lines_up, not lines_up), strict=True):
             if belongs and job.queue_place:
                 jobs.setdefault(job)

@@ -40,13 +40,13 @@ class WorkerRecord:
 
 
 @dataclass
-class JobRecord(JobRequest):
-    """A job that has not ended: its request and its state.
+class JobRecord:
+    """A job that has not ended: its request and its state."""
 
-    `switch`: the switch that adds for the job; in a tree of switches the root, empty until it is chosen.
-    """
-
-    slots: Slots = 0  # As requested, or the controller's default.
+    request: JobRequest  # As requested, with the controller's defaults; a resize replaces it by one of another world size.
+    switch: str = (
+        ""  # The switch that adds for the job; in a tree of switches the root, empty until it is chosen.
+    )
     operated: bool = False  # Whether an operator created it; else its first worker did.
     created: float = 0.0  # Unix time in seconds.
     running: bool = False  # Whether the switch holds, or may hold, the current epoch.
@@ -70,9 +70,25 @@ class JobRecord(JobRequest):
     workers: dict[int, WorkerRecord] = field(default_factory=dict)  # The workers that have joined, by rank.
 
     @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.request.name
+
+    @property
+    def world_size(self) -> int:
+        """How many workers the job has."""
+        return self.request.world_size
+
+    @property
+    def slots(self) -> Slots:
+        """How many slots the job is to have, as requested, or the controller's default."""
+        assert self.request.slots is not None, "the controller has settled it"
+        return self.request.slots
+
+    @property
     def queue(self) -> str:
         """The name of the job's queue: its switch, or empty for all jobs on trees and on hosts."""
-        return "" if self.spread or self.on_host else self.home or self.switch
+        return "" if self.spread or self.request.on_host else self.home or self.switch
 
     @property
     def slots_on(self) -> dict[str, SlotRange]:

@@ -7,7 +7,7 @@ Failures raise `RefusalError` with the reason.
 
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.errors import JobRefusedError
 from controller.ledger import JobLedger
@@ -20,7 +20,7 @@ from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
 from controller.service.queues import JobQueues
 from controller.service.records import JobRecord
-from controller.service.requests import check_new_name, check_quorum_request, check_weight, check_world
+from controller.service.requests import check_new_name, check_request, check_world
 from controller.service.reservations import Reservations
 from controller.service.shares import Shares
 from controller.service.store import Store
@@ -112,21 +112,24 @@ class JobRegistry:
                 Kind.FULL,
                 f"the controller has {MAX_JOBS} jobs that have not ended, and takes no more: delete some that wait",
             )
-        check_quorum_request(request.quorum, request.world_size)
+        check_request(request)
         on_host = request.on_host or not self.network.switches
         spread = self.trees.spreads(request.switch) and not request.quorum and not on_host
         check_world(request.world_size, self.trees.most_workers(spread))
-        settled = {
-            "slots": self.options.slots if request.slots is None else request.slots,
-            "switch": self._switch_for(request.switch, host, spread),
-            "weight": check_weight(request.weight),
-            "on_host": on_host,
-            "idle_s": (request.idle_s or self.options.idle_s) if operated else 0.0,
-        }
-        if request.slots is None and isinstance(self.options.slots, Share) and request.if_full == "refuse":
-            # The request states no number, so a smaller number does not fall short of it.
-            settled["if_full"] = "take less"
-        record = JobRecord(**vars(request) | settled, spread=spread, operated=operated, created=time.time())
+        # A request that states no number of slots is not disappointed by a smaller one.
+        takes_less = (
+            request.slots is None and isinstance(self.options.slots, Share) and request.if_full == "refuse"
+        )
+        settled = replace(
+            request,
+            slots=self.options.slots if request.slots is None else request.slots,
+            if_full="take less" if takes_less else request.if_full,
+            weight=request.weight or 1.0,
+            on_host=on_host,
+            idle_s=(request.idle_s or self.options.idle_s) if operated else 0.0,
+        )
+        switch = self._switch_for(request.switch, host, spread)
+        record = JobRecord(settled, switch, spread=spread, operated=operated, created=time.time())
         try:
             self.reservations.check(record)
         except JobRefusedError as refusal:

@@ -9,14 +9,11 @@ from collections.abc import Iterable
 
 from google.protobuf.message import Message
 
-from controller.errors import JobRefusedError
-from controller.jobs import LEAST_QUORUM_SLOTS, check_quorum
 from controller.service.jobs import Kind, RefusalError, ServiceJob
 from controller.service.network import HostSite, Network
 from controller.service.records import JobRecord
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.job_request import JobRequest, read_job_request
-from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, read_slots
 from host_agent.wire.constants import MAX_CHILDREN
 from host_agent.words import plural
 from netsum_common.names import check_name
@@ -78,7 +75,7 @@ def check_join(job: ServiceJob, request: jobs_pb2.JoinRequest) -> None:
     an operator nor runs. Raises RefusalError if the worker cannot join; the message gives the reason.
     """
     record = job.record
-    if record.join_token and not same_secret(record.join_token, request.join_token):
+    if record.request.join_token and not same_secret(record.request.join_token, request.join_token):
         raise RefusalError(
             Kind.FORBIDDEN,
             f"job {job.name} requires its join token: "
@@ -178,19 +175,12 @@ def check_udp_port(port: int) -> None:
         raise RefusalError(Kind.WRONG, f"a UDP port is 1 to 65535, not {port}")
 
 
-def check_weight(weight: float) -> float:
-    """Return a job's weight; 0 stands for 1."""
-    if not 0 <= weight < 1e6:
-        raise RefusalError(Kind.WRONG, f"a job's weight is above 0 and below 1,000,000, not {weight:g}")
-    return weight or 1.0
-
-
-def check_quorum_request(quorum: int, world_size: int) -> None:
-    """Refuse, by RefusalError, a quorum of more than the job's workers; 0: no quorum."""
+def check_request(request: JobRequest) -> None:
+    """Refuse a request with a value that no job has."""
     try:
-        check_quorum(quorum, world_size, LEAST_QUORUM_SLOTS)
-    except JobRefusedError as refusal:
-        raise RefusalError(Kind.WRONG, str(refusal)) from None
+        request.check()
+    except ValueError as expected:
+        raise RefusalError(Kind.WRONG, str(expected)) from None
 
 
 def check_quorum_switch(record: JobRecord, rank: int, host: HostSite) -> None:
@@ -199,7 +189,7 @@ def check_quorum_switch(record: JobRecord, rank: int, host: HostSite) -> None:
     Raises DisagreementError if no operator created the job, as its workers would wait for one another in vain. Raises
     RefusalError if an operator did, as another worker may come in this one's place.
     """
-    if not record.quorum or host.switch in ("", record.home or record.switch):
+    if not record.request.quorum or host.switch in ("", record.home or record.switch):
         return
     kind = RefusalError if record.operated else DisagreementError
     raise kind(
@@ -219,19 +209,9 @@ def check_world(world_size: int, most: int) -> None:
         raise RefusalError(Kind.WRONG, f"a job has 1 to {most} workers{of_a_tree}, not {world_size}")
 
 
-def read_slot_request(slots: jobs_pb2.Slots, if_full: int) -> tuple[Slots | None, IfFull]:
-    """Read how many slots a job requests, and what to do if they are not free.
-
-    Raises RefusalError if the value of `if_full` is unknown.
-    """
-    word = next((word for word, number in IF_FULL.items() if number == if_full), None)
-    if word is None:
-        raise RefusalError(
-            Kind.WRONG, f"unknown value {if_full} of if_full: expected REFUSE, QUEUE or TAKE_LESS"
-        )
-    return read_slots(slots), word
-
-
 def read_request(message: jobs_pb2.CreateJobRequest | jobs_pb2.JoinRequest) -> JobRequest:
-    """Read the request for a job of an operator or a worker that joins; raises as `read_slot_request`."""
-    return read_job_request(message, *read_slot_request(message.slots, message.if_full))
+    """Read the request for a job of an operator or a worker that joins; raises RefusalError for what no client sends."""
+    try:
+        return read_job_request(message)
+    except ValueError as unknown:
+        raise RefusalError(Kind.WRONG, str(unknown)) from None

@@ -42,7 +42,7 @@ class Reservations:
     def reserve(self, job: ServiceJob) -> None:
         """Reserve a job id and slots for a job; `JobRefusedError` if they are not available; the message gives the reason."""
         try:
-            if job.record.on_host:
+            if job.record.request.on_host:
                 raise JobRefusedError(f"job {job.name} is to be added on a host")
             held = self._on_switches(job)
         except SlotsComingError:
@@ -61,7 +61,7 @@ class Reservations:
     def _on_switches(self, job: ServiceJob) -> dict[str, Reservation]:
         """Reserve slots on a job's switches; raises as `reserve`."""
         record = job.record
-        if record.if_full == "queue" and not job.queue_place:
+        if record.request.if_full == "queue" and not job.queue_place:
             ahead = self._queues.ahead(record.queue)
             if ahead:
                 where = f"slots of switch {record.switch}" if record.switch else "slots"
@@ -109,7 +109,7 @@ class Reservations:
         if coming:
             raise SlotsComingError(f"{refusal}; {coming}") from None
         failures = self._aggregators.failures or (why if self._aggregators.hosts else "")
-        if job.record.on_host and not failures:
+        if job.record.request.on_host and not failures:
             failures = "no aggregator has registered, or none has room"
         raise JobRefusedError(f"{refusal}; {failures}" if failures else str(refusal)) from None
 
@@ -124,7 +124,7 @@ class Reservations:
             asked = slots_for(home.slots, self._trees.lanes, self._trees.capacity)
         except JobRefusedError:
             return 0
-        if home.if_full == "take less":
+        if home.request.if_full == "take less":
             asked = min(asked, free)
         return asked if asked <= free else 0
 
@@ -173,4 +173,6 @@ class Reservations:
         """
         capacity = self._trees.capacity
         count = slots_for(record.slots, self._trees.lanes, capacity)
-        SlotAllocator(capacity).allocate(min(count, capacity) if record.if_full == "take less" else count)
+        SlotAllocator(capacity).allocate(
+            min(count, capacity) if record.request.if_full == "take less" else count
+        )

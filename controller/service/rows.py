@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from controller.service.records import JobRecord
 from controller.service.sizing import slots_for
-from host_agent.job_api.slot_request import IF_FULL, BandwidthDelay, Share, Slots
+from host_agent.job_api.job_request import JobRequest
+from host_agent.job_api.slot_request import BandwidthDelay, Share, Slots
 from host_agent.wire.constants import MAX_JOB_ID, MAX_WORLD_SIZE
 from netsum_common.channel import check_target
 from topologies.addresses import ipv4_int, ipv4_prefix, mac_int
@@ -18,26 +19,39 @@ _BOOLEANS: Final = ("operated", "running", "spread")
 _WORDS: Final = range(1 << 32)  # Numbers of 32 bits.
 _PORTS: Final = range(1 << 16)
 _COUNTS: Final = range(1 << 31)
-_LONGEST: Final = 1e15  # No number of seconds, and no weight, is larger.
+_LONGEST: Final = 1e15  # No number of seconds is larger.
+_REQUEST_COLUMNS: Final = (
+    *("name", "world_size", "slots", "if_full", "queue_s", "join_token", "idle_s", "weight", "quorum"),
+)
+"""The fields of a request that table `job` has columns for; the others are rows of table `option`."""
+_DEFAULTS: Final = {field.name: field.default for field in fields(JobRequest)}
 
 
-def job_row(job: JobRecord) -> dict[str, Any]:
-    """Return the columns of a job, without its workers."""
-    request = job.slots if isinstance(job.slots, int) else asdict(job.slots)
-    row = {**asdict(job), "slots": json.dumps(request), "below": json.dumps(job.below)}
-    del row["workers"]
-    return row
+def job_row(job: JobRecord) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the columns of a job without its workers, and the options of its request that have no column, as JSON."""
+    row, request = _shallow(job), _shallow(job.request)
+    del row["request"], row["workers"]
+    request["slots"] = json.dumps(job.slots if isinstance(job.slots, int) else asdict(job.slots))
+    columns = {name: request.pop(name) for name in _REQUEST_COLUMNS}
+    options = {name: json.dumps(value) for name, value in request.items() if value != _DEFAULTS[name]}
+    return {**row, **columns, "below": json.dumps(job.below)}, options
 
 
-def read_job(row: dict[str, Any]) -> JobRecord:
-    """Return a job without its workers, from its columns."""
-    known = {field.name for field in fields(JobRecord)}
-    values: dict[str, Any] = {
-        name: bool(value) if name in _BOOLEANS else value for name, value in row.items() if name in known
-    }
-    values["slots"] = _read_slots(row["slots"])
-    values["below"] = json.loads(row["below"])
-    return JobRecord(**values)
+def read_job(row: dict[str, Any], options: dict[str, str]) -> JobRecord:
+    """Return a job without its workers, from what `job_row` returned; options of a later netsum are left out."""
+    row = {**row}
+    asked = {name: row.pop(name) for name in _REQUEST_COLUMNS}
+    asked["slots"] = _read_slots(asked["slots"])
+    for name, text in options.items():
+        if name in _DEFAULTS:
+            asked[name] = json.loads(text)
+            _require(type(asked[name]) is type(_DEFAULTS[name]), name, asked[name])
+    row |= {name: bool(row[name]) for name in _BOOLEANS} | {"below": json.loads(row["below"])}
+    return JobRecord(JobRequest(**asked), **row)
+
+
+def _shallow(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _read_slots(text: str) -> Slots:
@@ -54,7 +68,6 @@ def check_job(job: JobRecord) -> None:
     """Refuse a job with values that no controller writes."""
     ranges = {
         "world_size": range(1, MAX_WORLD_SIZE + 1),
-        "quorum": range(job.world_size + 1),
         "job_id": range(1 if job.running else 0, MAX_JOB_ID + 1),
         "lanes": range(1 if job.running else 0, 1 << 16),
         "epoch": _WORDS[1:] if job.running else _WORDS,
@@ -63,9 +76,8 @@ def check_job(job: JobRecord) -> None:
     }
     for name, possible in ranges.items():
         _require(getattr(job, name) in possible, name, getattr(job, name))
-    for name in ("queue_s", "idle_s", "created", "weight"):
-        _require(0 <= getattr(job, name) <= _LONGEST, name, getattr(job, name))
-    _require(job.if_full in IF_FULL, "if_full", job.if_full)
+    _require(0 <= job.created <= _LONGEST, "created", job.created)
+    job.request.check()
     slots_for(job.slots, 1, 1)
     _require(all(isinstance(base, int) for base in job.below.values()), "below", job.below)
     _require(bool(job.job_id) or not (job.slot_base or job.slot_count), "job_id", job.job_id)

@@ -54,21 +54,21 @@ class Scheduler:
         if job.asked_at is None:
             job.asked_at = time.monotonic()
         job.on(JobEvent.ENQUEUE, job.reason if job.missing else "all its workers have joined")
-        if job.record.queue_s > 0 and not job.record.job_id:
-            self._end_after(job.record.queue_s, job, self._waited_too_long)
+        if job.record.request.queue_s > 0 and not job.record.job_id:
+            self._end_after(job.record.request.queue_s, job, self._waited_too_long)
         self.serve_soon(job.record.queue)
 
     def idle(self, job: ServiceJob) -> None:
         """Start the timer that ends a job without workers."""
         if not job.members:
-            self._end_after(job.record.idle_s, job, self._idled_too_long)
+            self._end_after(job.record.request.idle_s, job, self._idled_too_long)
 
     def _end_after(self, seconds: float, job: ServiceJob, end: Callable[[ServiceJob], None]) -> None:
         self.changes.after(job.timer.start, seconds, self.changes.certainly, end, job)
 
     def _idled_too_long(self, job: ServiceJob) -> None:
         if not job.members:
-            self.end(job, f"no worker joined within {job.record.idle_s:g} s")
+            self.end(job, f"no worker joined within {job.record.request.idle_s:g} s")
 
     def serve_soon(self, queue: str) -> None:
         """Serve a queue in the background; requests before it begins are merged."""
@@ -167,7 +167,7 @@ class Scheduler:
     def _let_wait(self, job: ServiceJob, refusal: JobRefusedError) -> None:
         """Note why a job has no slots yet; raise `RefusalError` if it does not wait for them."""
         waits = isinstance(refusal, SlotsComingError) or (
-            job.record.if_full == "queue" and self._reservations.fits_ever(job)
+            job.record.request.if_full == "queue" and self._reservations.fits_ever(job)
         )
         if job.record.job_id or not waits:
             raise RefusalError(Kind.FULL, str(refusal)) from None
@@ -195,7 +195,7 @@ class Scheduler:
 
     def _waited_too_long(self, job: ServiceJob) -> None:
         if not job.record.job_id:
-            reason = f"job {job.name} waited {job.record.queue_s:g} s in the queue: {job.reason}"
+            reason = f"job {job.name} waited {job.record.request.queue_s:g} s in the queue: {job.reason}"
             self.refuse(job, RefusalError(Kind.TOO_LATE, reason))
 
     # Epochs
@@ -313,7 +313,7 @@ class Scheduler:
     def _return_home(self) -> None:
         """Move the oldest job on an aggregator host whose switches have room for it now."""
         for job in sorted(self.registry.jobs.values(), key=lambda job: job.record.created):
-            if job.record.aggregator and not job.record.on_host and self.moves.possible(job):
+            if job.record.aggregator and not job.record.request.on_host and self.moves.possible(job):
                 slots = self._reservations.room_at_home(job)
                 if slots:
                     self.moves.begin(job, slots, home=True)
@@ -341,8 +341,8 @@ class Scheduler:
                 job.renumber()
                 job.reason = f"it was resized from {before} to {plural(job.record.world_size, 'worker')}"
                 self.changes.after(job.send_newcomers)
-                if job.record.quorum > job.record.world_size:
-                    wanted = plural(job.record.quorum, "contribution")
+                if job.record.request.quorum > job.record.world_size:
+                    wanted = plural(job.record.request.quorum, "contribution")
                     self.refuse(job, RefusalError(Kind.NOT_NOW, f"{job.reason}, but its quorum is {wanted}"))
             else:
                 for rank in [rank for rank, member in job.members.items() if member.worker.left]:

@@ -76,7 +76,7 @@ class Shares:
 
     def _claim(self, job: ServiceJob, ready: Collection[str]) -> Claim | None:
         record = job.record.at_home() if job.record.aggregator else job.record
-        if record.on_host:
+        if record.request.on_host:
             return None
         switches: Collection[str] = record.slots_on.keys()
         try:
@@ -90,5 +90,5 @@ class Shares:
             most = min(slots_for(record.slots, self._trees.lanes, capacity), capacity)
         except JobRefusedError:
             return None
-        weight = {"weighted": record.weight, "demand": float(most)}.get(self.policy, 1.0)
+        weight = {"weighted": record.request.weight, "demand": float(most)}.get(self.policy, 1.0)
         return Claim(record.name, switches, most, weight)

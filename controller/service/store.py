@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -56,11 +57,17 @@ CREATE TABLE IF NOT EXISTS host (
 CREATE TABLE IF NOT EXISTS in_kernel (name TEXT PRIMARY KEY REFERENCES host ON DELETE CASCADE, mac TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS adds_for (name TEXT PRIMARY KEY REFERENCES host ON DELETE CASCADE, workers TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS on_host (job TEXT PRIMARY KEY REFERENCES job ON DELETE CASCADE) STRICT;
+CREATE TABLE IF NOT EXISTS option (
+  job TEXT NOT NULL REFERENCES job ON DELETE CASCADE, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (job, name)
+) STRICT;
+INSERT OR IGNORE INTO option SELECT job, 'on_host', 'true' FROM on_host;
+DELETE FROM on_host;
 CREATE TABLE IF NOT EXISTS leaf (
   job TEXT NOT NULL REFERENCES job ON DELETE CASCADE, rank INTEGER NOT NULL, leaf TEXT NOT NULL, PRIMARY KEY (job, rank)
 ) STRICT
 """
-"""Tables that files of earlier versions lack; an earlier netsum that reads a newer file ignores them."""
+"""Tables that files of earlier versions lack; an earlier netsum that reads a newer file ignores them. Before table `option`,
+jobs on hosts were in table `on_host`."""
 
 
 class Store(Closing):
@@ -145,16 +152,15 @@ class Store(Closing):
 
     def save(self, job: JobRecord) -> None:
         """Save a job as it is now, and its epoch as the last one used on its switches."""
-        row = job_row(job)
-        on_host = row.pop("on_host")
+        row, options = job_row(job)
         with self.transaction():
             for switch in (job.switch, *job.below):
                 self._put_switch(switch, epoch=job.epoch)
             self._insert("job", row, conflict=["name"])
-            for table in ("worker", "leaf", "on_host"):
+            for table in ("worker", "leaf", "option"):
                 self._database.execute(f"DELETE FROM {table} WHERE job = ?", (job.name,))
-            if on_host:
-                self._insert("on_host", {"job": job.name})
+            for name, value in options.items():
+                self._insert("option", {"job": job.name, "name": name, "value": value})
             for worker in job.workers.values():
                 columns = {"job": job.name, **asdict(worker)}
                 leaf = columns.pop("leaf")
@@ -189,12 +195,15 @@ class Store(Closing):
         """Return all jobs, the oldest first."""
         with self._explained():
             jobs = self._rows("SELECT * FROM job ORDER BY created, name")
-            on_hosts = {row["job"] for row in self._rows("SELECT job FROM on_host")}
+            rows = self._rows("SELECT job, name, value FROM option")
             workers = self._rows("SELECT * FROM worker NATURAL LEFT JOIN leaf ORDER BY rank")
+        options: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for row in rows:
+            options[row["job"]][row["name"]] = row["value"]
         found: dict[str, JobRecord] = {}
         for row in jobs:
             with self.sensible(f"job {row['name']}"):
-                found[row["name"]] = read_job({**row, "on_host": row["name"] in on_hosts})
+                found[row["name"]] = read_job(row, options[row["name"]])
         for row in workers:
             with self.sensible(f"a worker of job {row['job']}"):
                 row["leaf"] = row["leaf"] or ""

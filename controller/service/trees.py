@@ -10,9 +10,8 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
 from controller.errors import JobRefusedError
-from controller.jobs import LEAST_QUORUM_SLOTS, Job, Reservation, WorkerEndpoint, check_quorum
-from controller.ledger import JobLedger
-from controller.ledgers import Ledgers
+from controller.jobs import Job, Reservation, WorkerEndpoint
+from controller.ledger import JobLedger, Ledgers
 from controller.service.network import HostSite, Network, SwitchSite
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.sizing import slots_for
@@ -89,7 +88,7 @@ class JobTrees:
         `among`: the switches that the job may have; None: any. There are no leaves if a rank is missing, the job has a quorum,
         or the program does not support trees.
         """
-        if not self._known or record.quorum or len(record.workers) < record.world_size:
+        if not self._known or record.request.quorum or len(record.workers) < record.world_size:
             return set()
         ranks = Counter(self._leaf_of(record, worker, among) for worker in record.workers.values())
         return {leaf for leaf, count in ranks.items() if leaf and 1 < count < record.world_size}
@@ -111,7 +110,7 @@ class JobTrees:
         root = self._aggregators.get(record.aggregator)
         if root is not None:
             return leaf.at_interface == root.at_interface
-        return record.on_host or not self._switches or self._network.host_of([leaf.ip]) is not None
+        return record.request.on_host or not self._switches or self._network.host_of([leaf.ip]) is not None
 
     def leaves_held(self, record: JobRecord) -> set[str]:
         """Return the names of the host leaves on which a job holds slots."""
@@ -131,7 +130,7 @@ class JobTrees:
         count = min(asked, max(ledger.capacity // JOBS_OF_A_HOST, 1), rooms[name])
         home, record.aggregator = record.switch, name
         try:
-            held = self._held.reserve(record.name, self._names(record, ready), count)
+            held = self._held.reserve(record.request, self._names(record, ready), count)
         except JobRefusedError:
             record.aggregator = ""
             raise
@@ -217,11 +216,12 @@ class JobTrees:
         count = slots_for(record.slots, self.lanes, min(ledger.capacity for ledger in ledgers))
         if slots is not None:
             count = min(count, slots)
-        elif record.if_full == "take less" and (free := min(ledger.largest_free for ledger in ledgers)):
+        elif record.request.if_full == "take less" and (
+            free := min(ledger.largest_free for ledger in ledgers)
+        ):
             # A share is taken of the free slots here, so that later jobs find slots too.
             count = min(count, slots_for(record.slots, self.lanes, free), free)
-        check_quorum(record.quorum, record.world_size, count)
-        return self._held.reserve(record.name, names, count)
+        return self._held.reserve(record.request, names, count)
 
     def free_slots(self, record: JobRecord, ready: Collection[str]) -> int:
         """Return the length of the longest range that a job without slots could get on all switches that would add for it."""
@@ -230,8 +230,7 @@ class JobTrees:
 
     def resize(self, record: JobRecord, slots: int) -> None:
         """Change a job's slots on each of its switches to `slots`, or to the most that all switches have for it if fewer."""
-        if record.quorum:
-            slots = max(slots, LEAST_QUORUM_SLOTS)
+        slots = max(slots, record.request.least_slots)
         ranges = self._held.resize(record.name, list(record.slots_on), slots)
         record.slot_count = ranges[record.switch].count
         record.slot_base = ranges[record.switch].base
@@ -242,15 +241,9 @@ class JobTrees:
         return self._held.would_have(record.name, list(record.slots_on), slots)
 
     def renew(self, record: JobRecord, tree: Tree, token: int, unix_seconds: int) -> dict[str, Job]:
-        """Give a job its next epoch on all its switches; returns and raises as `Ledgers.renew`."""
-        return self._held.renew(
-            record.name,
-            tree,
-            record.slot_count,
-            token=token,
-            unix_seconds=unix_seconds,
-            quorum=record.quorum,
-            last_epoch=record.epoch,
+        """Give a job its next epoch on all its switches; returns and raises as `Ledgers.admit`."""
+        return self._held.admit(
+            record.request, tree, token=token, unix_seconds=unix_seconds, last_epoch=record.epoch
         )
 
     def restore(self, record: JobRecord) -> tuple[Tree, dict[str, Job]] | None:
@@ -273,7 +266,7 @@ class JobTrees:
             raise JobRefusedError(f"the network has no tree of switches {', '.join(held)} any more")
         parts = {
             branch.switch: Job(
-                record.name,
+                record.request,
                 record.job_id,
                 record.epoch,
                 record.token,
@@ -281,7 +274,6 @@ class JobTrees:
                 self.ledgers[branch.switch].capabilities,
                 tuple(replace(child, worker_id=number) for number, child in enumerate(branch.children)),
                 branch.parent,
-                record.quorum,
             )
             for branch in tree.branches
         }

@@ -13,6 +13,7 @@ from controller.service.network import SwitchSite
 from controller.service.registry import JobRegistry
 from controller.service.states import JobState, LinkState, MemberState
 from host_agent.job_api import jobs_pb2
+from host_agent.job_api.job_request import plain_fields
 from host_agent.job_api.jobs_pb2 import (
     EventView,
     JobView,
@@ -43,10 +44,9 @@ _MEMBER_STATES = {
     MemberState.LEFT: jobs_pb2.LEFT,
 }
 _OF_THE_RECORD = (
-    *("name", "switch", "world_size", "job_id", "epoch", "slot_base", "slot_count", "lanes", "created"),
-    *("restarts", "weight", "moves", "quorum"),
+    *("switch", "job_id", "epoch", "slot_base", "slot_count", "lanes", "created", "restarts", "moves"),
 )
-"""The fields of a `JobView` that are copied from the job's record."""
+"""The fields of a `JobView` that are copied from the job's record; those of its request are, too."""
 _INTERFACE_COUNTS = {
     "rx_bytes": 0,
     "rx_packets": 1,
@@ -61,8 +61,9 @@ _INTERFACE_COUNTS = {
 def job_view(job: ServiceJob, counted: Counted) -> JobView:
     """Return a job as it is now."""
     record = job.record
+    of_request = {name: getattr(record.request, name) for name in plain_fields(JobView) - {"on_host"}}
     return JobView(
-        **{name: getattr(record, name) for name in _OF_THE_RECORD},
+        **of_request | {name: getattr(record, name) for name in _OF_THE_RECORD},
         state=JOB_STATES[job.state],
         reason=job.reason,
         workers=[

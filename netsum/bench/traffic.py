@@ -10,6 +10,7 @@ import controller.jobs
 from controller.jobs import WorkerEndpoint
 from controller.slots import SlotRange
 from controller.switch_tables import SwitchTables
+from host_agent.job_api.job_request import JobRequest
 from host_agent.wire import constants as c
 from host_agent.wire.header import Header
 from netsum_common.targets import Capabilities
@@ -63,7 +64,7 @@ def install(switch: Switch, job: BenchJob) -> None:
     tables.set_switch_address(socket.inet_ntoa(SWITCH_IP.to_bytes(4)), SWITCH_MAC.to_bytes(6).hex(":"))
     tables.install(
         controller.jobs.Job(
-            *("bench", job.job_id, job.epoch, job.token, SlotRange(0, job.slots)),
+            *(JobRequest("bench", job.workers), job.job_id, job.epoch, job.token, SlotRange(0, job.slots)),
             *(Capabilities(lanes=job.lanes), job.endpoints()),
         )
     )

@@ -32,13 +32,12 @@ NewJobName = Annotated[
 
 def _check_quorum(world_size: int, quorum: int, **_: object) -> None:
     """Refuse a quorum of more workers than the job has."""
-    from controller.errors import JobRefusedError
-    from controller.jobs import LEAST_QUORUM_SLOTS, check_quorum
+    from host_agent.job_api.job_request import JobRequest
 
     try:
-        check_quorum(quorum, world_size, LEAST_QUORUM_SLOTS)
-    except JobRefusedError as refusal:
-        raise UsageError(f"--quorum: {refusal}") from None
+        JobRequest("", world_size, quorum=quorum).check()
+    except ValueError as expected:
+        raise UsageError(f"--quorum: {expected}") from None
 
 
 @job_app.callback()

@@ -86,7 +86,9 @@ class NetsumJob:
         self._placed = places(self._network, hosts, adds, self._place)
         assert scenario.controller is not None
         try:
-            self.admitted = scenario.controller.create_job(job.name, self._placed, job.slots, job.quorum)
+            self.admitted = scenario.controller.create_job(
+                job.name, self._placed, job.slots, quorum=job.quorum
+            )
         except JobRefusedError as refusal:
             raise SettingError(f"job {job.name}: {refusal}") from None
         self.retired: list[Worker] = []  # Workers of epochs that have ended.

@@ -14,6 +14,7 @@ from controller.errors import JobRefusedError
 from controller.jobs import Job, WorkerEndpoint
 from controller.slots import SlotRange
 from controller.trees import Place, Tree, place_tree, tree_switches
+from host_agent.job_api.job_request import JobRequest
 from host_agent.wire.admission import Admission
 from netsum_common.targets import Capabilities
 from sim.explore.scenario import Scenario, ScenarioError
@@ -78,7 +79,7 @@ class Placement:
         count = _FIRST_EPOCH + number * scenario.epochs + epoch
         children = tuple(replace(child, worker_id=at) for at, child in enumerate(branch.children))
         return Job(
-            f"job{number}",
+            JobRequest(f"job{number}", len(children), quorum=scenario.quorum),
             number + 1,
             count,
             count * TOKEN_STEP & 0xFFFFFFFF,
@@ -86,7 +87,6 @@ class Placement:
             Capabilities(lanes=self._lanes),
             children,
             branch.parent,
-            scenario.quorum,
         )
 
     def admission(self, number: int, epoch: int, worker: int) -> Admission:

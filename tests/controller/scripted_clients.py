@@ -248,8 +248,7 @@ class World:
                 found.append(f"switch {name} holds {switch.jobs}, not {expected}")
             ledger = registry.trees.ledgers[name]
             held = {job.name: job.record.slots_on[name] for job in jobs if name in job.record.slots_on}
-            booked = {one.name: one.slots for one in ledger.jobs}
-            booked |= {one.name: one.slots for one in ledger._reserved.values()}
+            booked = {name: one.slots for name, one in ledger._held.items()}
             if held != booked or ledger.free_slots != ledger.capacity - sum(
                 each.count for each in held.values()
             ):

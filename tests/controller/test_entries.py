@@ -16,6 +16,7 @@ from netsum.programs import compiled_program
 from netsum_common.lane_counts import LINK_LANES
 from controller.program import require_control_surface
 from netsum_common.targets import Capabilities, read_capabilities
+from tests.controller.admitted import admit
 
 P4INFO = compiled_program(64).p4info
 
@@ -32,10 +33,9 @@ def job() -> Job:
         for port in (4, 7, 9)
     ]
     ledger = JobLedger(Capabilities())
-    switch = ("10.0.0.254", 28275)
     other = WorkerEndpoint(port=1, ip="10.0.0.99", mac="02:00:00:00:00:99", udp_port=1)
-    ledger.admit("other", [other], 64, switch=switch, token=1, unix_seconds=1)
-    return ledger.admit("job", workers, 32, switch=switch, token=0xABCD, unix_seconds=500)
+    admit(ledger, "other", [other], 64)
+    return admit(ledger, "job", workers, 32, token=0xABCD, unix_seconds=500)
 
 
 def test_admission_entries(job: Job) -> None:

@@ -11,9 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from controller.errors import JobRefusedError, UnknownJobError
 from controller.jobs import Job, WorkerEndpoint
 from controller.ledger import JobLedger
+from host_agent.job_api.job_request import JobRequest
 from netsum_common.targets import Capabilities
-
-SWITCH = ("10.0.0.254", 28275)
+from tests.controller import admitted
+from tests.controller.admitted import SWITCH
 
 
 def endpoints(count: int, udp_port: int = 5000) -> list[WorkerEndpoint]:
@@ -24,8 +25,11 @@ def endpoints(count: int, udp_port: int = 5000) -> list[WorkerEndpoint]:
 
 
 def admit(ledger: JobLedger, name: str, slots: int = 64, *, now: int = 1000, udp_port: int = 5000) -> Job:
-    workers = endpoints(2, udp_port)
-    return ledger.admit(name, workers, slots, switch=SWITCH, token=7, unix_seconds=now)
+    return admitted.admit(ledger, name, endpoints(2, udp_port), slots, token=7, unix_seconds=now)
+
+
+def renew(ledger: JobLedger, job: Job, *, token: int, now: int) -> Job:
+    return ledger.admit(job.request, job.workers, token=token, unix_seconds=now)
 
 
 class Jobs(RuleBasedStateMachine):
@@ -53,7 +57,7 @@ class Jobs(RuleBasedStateMachine):
     @rule(place=st.integers(0, 100), now=st.integers(1, 50))
     def renew(self, place: int, now: int) -> None:
         job = self.jobs.pop(place % len(self.jobs))
-        renewed = self.ledger.renew(job, token=job.token + 1, unix_seconds=now)
+        renewed = renew(self.ledger, job, token=job.token + 1, now=now)
         assert dataclasses.replace(renewed, epoch=job.epoch, token=job.token) == job
         self.jobs.append(renewed)
         self.epochs.append(renewed.epoch)
@@ -62,9 +66,9 @@ class Jobs(RuleBasedStateMachine):
     @rule(place=st.integers(0, 100))
     def end(self, place: int) -> None:
         job = self.jobs.pop(place % len(self.jobs))
-        self.ledger.end(job)
+        self.ledger.discard(job.name)
         with pytest.raises(UnknownJobError, match=f"job '{job.name}' has ended"):
-            self.ledger.end(job)
+            renew(self.ledger, job, token=job.token + 1, now=1)
 
     @invariant()
     def epochs_only_grow(self) -> None:
@@ -85,7 +89,7 @@ def test_the_epoch_is_the_time_unless_it_has_been_used() -> None:
     ledger = JobLedger(Capabilities(), last_epoch=900)
     first = admit(ledger, "first", now=1000)
     second = admit(ledger, "second", now=1000, udp_port=5001)
-    third = ledger.renew(first, token=8, unix_seconds=400)
+    third = renew(ledger, first, token=8, now=400)
     assert (first.epoch, second.epoch, third.epoch) == (1000, 1001, 1002)
 
 
@@ -102,19 +106,9 @@ def test_a_name_is_used_once() -> None:
     job = admit(ledger, "job")
     with pytest.raises(JobRefusedError, match="a job named 'job' is running"):
         admit(ledger, "job", udp_port=5001)
-    ledger.end(job)
+    ledger.discard("job")
     again = admit(ledger, "job")
     assert again.epoch > job.epoch
-
-
-def test_a_job_that_took_over_an_id_is_not_the_one_that_ended() -> None:
-    ledger = JobLedger(Capabilities())
-    old = admit(ledger, "old")
-    ledger.end(old)
-    new = admit(ledger, "new")
-    assert new.job_id == old.job_id
-    with pytest.raises(UnknownJobError):
-        ledger.end(old)
 
 
 def test_all_255_ids() -> None:
@@ -123,16 +117,14 @@ def test_all_255_ids() -> None:
     assert [job.job_id for job in jobs] == list(range(1, 256))
     with pytest.raises(JobRefusedError, match="the switch has 255 jobs"):
         admit(ledger, "one more", 1, udp_port=2000)
-    ledger.end(jobs[99])
+    ledger.discard("99")
     assert admit(ledger, "one more", 1, udp_port=2000).job_id == 100
 
 
 @pytest.mark.parametrize("count", [0, 33])
 def test_1_to_32_workers(count: int) -> None:
     with pytest.raises(JobRefusedError, match=f"a job has 1 to 32 workers, not {count}"):
-        JobLedger(Capabilities(slots=8)).admit(
-            "job", endpoints(count), 8, switch=SWITCH, token=1, unix_seconds=1
-        )
+        admitted.admit(JobLedger(Capabilities(slots=8)), "job", endpoints(count), 8)
 
 
 @given(ids=st.permutations(range(5)))
@@ -141,7 +133,7 @@ def test_workers_are_in_the_order_of_their_ids(ids: list[int]) -> None:
         dataclasses.replace(worker, worker_id=worker_id)
         for worker, worker_id in zip(endpoints(5), ids, strict=True)
     ]
-    job = JobLedger(Capabilities(slots=8)).admit("job", workers, 8, switch=SWITCH, token=1, unix_seconds=1)
+    job = admitted.admit(JobLedger(Capabilities(slots=8)), "job", workers, 8)
     assert [worker.worker_id for worker in job.workers] == list(range(5))
     assert [job.workers[worker_id].port for worker_id in ids] == list(range(5))
 
@@ -150,7 +142,7 @@ def test_workers_are_in_the_order_of_their_ids(ids: list[int]) -> None:
 def test_worker_ids_without_a_gap(ids: tuple[int, int]) -> None:
     workers = [dataclasses.replace(one, worker_id=n) for one, n in zip(endpoints(2), ids, strict=True)]
     with pytest.raises(JobRefusedError, match=r"the worker ids of a job are 0 to 1, each once"):
-        JobLedger(Capabilities(slots=8)).admit("job", workers, 8, switch=SWITCH, token=1, unix_seconds=1)
+        admitted.admit(JobLedger(Capabilities(slots=8)), "job", workers, 8)
 
 
 def test_no_job_receives_the_results_of_another() -> None:
@@ -160,7 +152,7 @@ def test_no_job_receives_the_results_of_another() -> None:
         admit(ledger, "second")
     twins = [endpoints(1, udp_port=5001)[0]] * 2
     with pytest.raises(JobRefusedError, match=r"worker 1 and worker 0 both receive on 10.0.0.1:5001"):
-        ledger.admit("twins", twins, 8, switch=SWITCH, token=1, unix_seconds=1)
+        admitted.admit(ledger, "twins", twins, 8)
 
 
 def test_admissions() -> None:
@@ -173,17 +165,19 @@ def test_admissions() -> None:
 
 def test_a_worker_may_reach_the_switch_its_own_way() -> None:
     workers = [dataclasses.replace(one, switch=("127.0.0.1", 9000 + one.port)) for one in endpoints(2)]
-    job = JobLedger(Capabilities(slots=8)).admit("job", workers, 8, switch=None, token=1, unix_seconds=1)
+    job = admitted.admit(JobLedger(Capabilities(slots=8)), "job", workers, 8)
     assert [admission.switch for admission in job.admissions] == [("127.0.0.1", 9000), ("127.0.0.1", 9001)]
+    ledger, request = JobLedger(Capabilities(slots=8)), JobRequest("job", 2)
+    ledger.reserve(request, 8)
     with pytest.raises(JobRefusedError, match="the switch has no address yet"):
-        JobLedger(Capabilities(slots=8)).admit("job", endpoints(2), 8, switch=None, token=1, unix_seconds=1)
+        ledger.admit(request, endpoints(2), token=1, unix_seconds=1)
 
 
 def test_a_restart_needs_another_token() -> None:
     ledger = JobLedger(Capabilities(slots=8))
     job = admit(ledger, "job", 8)
     with pytest.raises(ValueError, match="a new token"):
-        ledger.renew(job, token=job.token, unix_seconds=1)
+        renew(ledger, job, token=job.token, now=1)
 
 
 @pytest.mark.parametrize(

@@ -8,23 +8,23 @@ import pytest
 
 from controller import entries
 from controller.errors import JobRefusedError, ServiceError
-from controller.jobs import Job, WorkerEndpoint, check_quorum
+from controller.jobs import Job, WorkerEndpoint
 from controller.ledger import JobLedger
 from controller.service.jobs import Kind, RefusalError
-from controller.service.requests import check_quorum_request
+from controller.service.requests import check_request
 from controller.switch_tables import SwitchTables
 from host_agent.errors import AdmissionError
 from host_agent.job_api import jobs_pb2
+from host_agent.job_api.job_request import JobRequest
 from host_agent.joining import JoinError
 from host_agent.wire import Admission
 from netsum.programs import compiled_program
 from netsum_common.targets import Capabilities, read_capabilities
 from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
+from tests.controller import admitted
 from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine, until
 from tests.dataplane.tna_logic import translate
-
-SWITCH = ("10.0.0.254", 28275)
 
 
 def workers(count: int) -> list[WorkerEndpoint]:
@@ -36,7 +36,7 @@ def workers(count: int) -> list[WorkerEndpoint]:
 
 def admit(quorum: int, count: int = 4, slots: int = 8) -> Job:
     ledger = JobLedger(Capabilities())
-    return ledger.admit("job", workers(count), slots, switch=SWITCH, token=1, unix_seconds=500, quorum=quorum)
+    return admitted.admit(ledger, "job", workers(count), slots, unix_seconds=500, quorum=quorum)
 
 
 def tables(path: Path) -> tuple[SwitchTables, InProcessWriter]:
@@ -53,7 +53,9 @@ def test_the_switch_holds_the_quorum_as_long_as_the_job() -> None:
     held.install(job)
     assert writer.read("job_quorum") == [entry]
     assert held.counters([1])[1]["late"] == 0
-    found = held.reconcile([replace(job, quorum=2)], ("10.0.0.254", "02:00:00:00:00:fe"), {}, ())
+    found = held.reconcile(
+        [replace(job, request=replace(job.request, quorum=2))], ("10.0.0.254", "02:00:00:00:00:fe"), {}, ()
+    )
     assert "table job_quorum: 1 changed" in found.findings
     assert dict(writer.read("job_quorum")[0].params) == {"workers": 2}
     held.withdraw(job)
@@ -98,9 +100,9 @@ def test_tofinos_programs_have_them(name: str) -> None:
 @pytest.mark.parametrize("quorum", [-1, 5])
 def test_a_request_and_a_job_have_the_same_rule(quorum: int) -> None:
     with pytest.raises(JobRefusedError) as of_job:
-        check_quorum(quorum, 4, 64)
+        admit(quorum)
     with pytest.raises(RefusalError) as of_request:
-        check_quorum_request(quorum, 4)
+        check_request(JobRequest("job", 4, quorum=quorum))
     assert str(of_request.value) == str(of_job.value)
     assert of_request.value.kind is Kind.WRONG
 

@@ -22,6 +22,7 @@ from controller.switch_controller import SwitchController
 from host_agent.communicator import compile_ahead
 from host_agent.errors import SwitchSilentError
 from host_agent.job_api import jobs_pb2
+from host_agent.job_api.job_request import JobRequest
 from host_agent.joining import Membership, join
 from host_agent.wire.constants import UDP_PORT
 from netsum_common.targets import Capabilities
@@ -235,7 +236,7 @@ def test_what_another_controller_wrote_is_removed_when_it_is_gone(
             place = WorkerEndpoint(host.port, host.ip, host.mac, 9, switch=host.switch)
             other._tables["switch"].install(
                 Job(
-                    f"foreign {number}",
+                    JobRequest(f"foreign {number}", 1),
                     number + 1,
                     7,
                     7,

@@ -14,6 +14,7 @@ from controller.service.queues import JobQueues
 from controller.service.records import JobRecord
 from controller.slots import SlotRange
 from host_agent.job_api import jobs_pb2
+from host_agent.job_api.job_request import JobRequest
 from host_agent.joining.membership import open_memberships
 from netsum_common.targets import Capabilities
 from tests.controller.service_harness import DEADLINE_S, Bench, until
@@ -219,7 +220,7 @@ def test_foreign_jobs_in_the_switch_are_removed_and_reported(bench: Bench) -> No
     bench.serve()
     (member,) = bench.join_all("job", 1)
     (own,) = bench.switch.jobs.values()
-    foreign = Job("foreign", 77, 5, 1, SlotRange(512, 64), Capabilities(), own.workers)
+    foreign = Job(JobRequest("foreign", 1), 77, 5, 1, SlotRange(512, 64), Capabilities(), own.workers)
     bench.switch.jobs[77] = foreign
     bench.switch.jobs[own.job_id] = dataclasses.replace(own, token=own.token ^ 1)
     bench.switch.sessions += 1

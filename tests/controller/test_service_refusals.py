@@ -18,7 +18,7 @@ from controller.errors import ServiceError, StoreError
 from controller.service import registry
 from controller.service.client import OperatorClient
 from controller.service.jobs import RefusalError
-from controller.service.requests import check_message, check_world, read_slot_request
+from controller.service.requests import check_message, check_world, read_request
 from controller.service.rpc import CODES
 from controller.service.store import Store
 from controller.service.trees import JobTrees
@@ -32,7 +32,7 @@ from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine,
 
 def test_what_no_client_of_ours_says_is_refused() -> None:
     with pytest.raises(RefusalError, match="expected REFUSE, QUEUE or TAKE_LESS"):
-        read_slot_request(jobs_pb2.Slots(), 9)
+        read_request(jobs_pb2.CreateJobRequest(if_full=9))  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from controller.service.network import Network
 from controller.service.records import JobRecord
 from controller.service.trees import JobTrees
 from host_agent.job_api import jobs_pb2
+from host_agent.job_api.job_request import JobRequest
 from host_agent.joining import JoinError
 from host_agent.joining.membership import open_memberships
 from netsum_common.targets import Capabilities
@@ -259,7 +260,7 @@ def test_a_reservation_that_one_switch_refuses_leaves_nothing_on_the_others() ->
     first, second = list(network.switches)[:2]
     ledgers = {first: JobLedger(Capabilities()), second: JobLedger(Capabilities(slots=16))}
     record = JobRecord(
-        name="job", world_size=2, switch=first, job_id=3, slot_base=64, slot_count=32, below={second: 64}
+        JobRequest("job", 2), switch=first, job_id=3, slot_base=64, slot_count=32, below={second: 64}
     )
     with pytest.raises(JobRefusedError):
         JobTrees(network, ledgers, Capabilities()).restore(record)

@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import tempfile
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from controller.service.sessions import Sessions
 from controller.service.store import SCHEMA_VERSION, Store
 from controller.service.views import event_view, job_view
 from controller.service.workers import JobMembers
+from host_agent.job_api.job_request import JobRequest
 from host_agent.job_api.slot_request import BandwidthDelay, Share
 from netsum_common.targets import Capabilities
 from tests.controller.service_harness import PROGRAM, fake_network
@@ -41,11 +43,12 @@ FILES = CompiledFiles(PROGRAM.json, PROGRAM.p4info)
 
 
 def record(name: str, **changes: object) -> JobRecord:
-    values: dict[str, object] = {
-        "name": name, "switch": "s1", "world_size": 2, "slots": 8, "if_full": "queue", "queue_s": 1.5,
-        "join_token": "secret", "idle_s": 60.0, "operated": True, "created": 1000.25,
+    asked: dict[str, object] = {
+        "world_size": 2, "slots": 8, "if_full": "queue", "queue_s": 1.5, "join_token": "secret", "idle_s": 60.0,
     }  # fmt: skip
-    return JobRecord(**{**values, **changes})  # type: ignore[arg-type]
+    asked |= {each.name: changes.pop(each.name) for each in fields(JobRequest) if each.name in changes}
+    values: dict[str, object] = {"switch": "s1", "operated": True, "created": 1000.25}
+    return JobRecord(JobRequest(name, **asked), **{**values, **changes})  # type: ignore[arg-type]
 
 
 def worker(rank: int, number: int = 0) -> WorkerRecord:
@@ -60,7 +63,7 @@ def held(kept: JobRecord) -> Job | Reservation:
         return Reservation(kept.name, kept.job_id, slots)
     endpoints = tuple(kept.workers[rank].endpoint for rank in sorted(kept.workers))
     return Job(
-        kept.name, kept.job_id, kept.epoch, kept.token, slots, Capabilities(lanes=kept.lanes), endpoints
+        kept.request, kept.job_id, kept.epoch, kept.token, slots, Capabilities(lanes=kept.lanes), endpoints
     )
 
 
@@ -87,6 +90,32 @@ def test_what_is_kept_comes_back_as_it_was(tmp_path: Path, slots: object) -> Non
         assert store.switch("s2") == (0xFFFF_FFFF, 0)
         assert store.switch("s4") == (0, 0)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_file_of_earlier_controllers_has_jobs_on_hosts_in_a_table_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    with Store(path) as store:
+        store.save(record("host"))
+        store.save(record("switch"))
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("DROP TABLE option")
+        database.execute("INSERT INTO on_host VALUES ('host')")
+    for _ in range(2):
+        with Store(path) as store:
+            assert {job.name: job.request.on_host for job in store.jobs()} == {"host": True, "switch": False}
+
+
+def test_options_without_a_column_are_kept_and_those_of_a_later_netsum_left_out(tmp_path: Path) -> None:
+    path, made = tmp_path / "state", record("job", on_host=True)
+    with Store(path) as store:
+        store.save(made)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+        assert database.execute("SELECT * FROM option").fetchall() == [("job", "on_host", "true")]
+        database.execute("INSERT INTO option VALUES ('job', 'later', '1')")
+    with Store(path) as store:
+        assert store.jobs() == [made]
+        store.save(record("job"))
+        assert store.jobs() == [record("job")]
 
 
 def test_names_of_switches_and_hosts_follow_the_rule_unless_the_file_has_them(tmp_path: Path) -> None:
@@ -254,7 +283,7 @@ class LedgerAndStore(RuleBasedStateMachine):
         made = record(f"job {self.count}", slots=slots, created=float(self.count))
         free = self.ledger.largest_free
         try:
-            made.hold({"s1": self.ledger.reserve(made.name, slots)})
+            made.hold({"s1": self.ledger.reserve(made.request, slots)})
         except JobRefusedError:
             assert free < slots
             return
@@ -271,7 +300,7 @@ class LedgerAndStore(RuleBasedStateMachine):
         chosen = choice.choice([one for one in self.records.values() if one.running])  # type: ignore[attr-defined]
         present = held(chosen)
         assert isinstance(present, Job)
-        chosen.hold({"s1": self.ledger.renew(present, token=present.token ^ 1, unix_seconds=100)})
+        chosen.hold({"s1": self._admitted(chosen, present.token ^ 1)})
         self.epochs.append(chosen.epoch)
         self.store.save(chosen)
 
@@ -310,9 +339,12 @@ class LedgerAndStore(RuleBasedStateMachine):
             self.store.close()
             self.folder.cleanup()
 
-    def _start(self, made: JobRecord) -> None:
+    def _admitted(self, made: JobRecord, token: int) -> Job:
         endpoints = [made.workers[rank].endpoint for rank in sorted(made.workers)]
-        made.hold({"s1": self.ledger.admit(made.name, endpoints, 0, switch=None, token=1, unix_seconds=100)})
+        return self.ledger.admit(made.request, endpoints, token=token, unix_seconds=100)
+
+    def _start(self, made: JobRecord) -> None:
+        made.hold({"s1": self._admitted(made, 1)})
         made.running = True
         self.epochs.append(made.epoch)
 

@@ -24,6 +24,7 @@ from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
 from sim.switch.p4runtime import serve
 from sim.switch.ports import Chassis
+from tests.controller.admitted import admit
 
 DEVICE_ID = 1
 DEADLINE_S = 400.0
@@ -83,12 +84,11 @@ def jobs() -> list[Job]:
             )
             for port in PORTS
         ]
-        switch = (ADDRESS[0], 28275)
-        return ledger.admit(
+        return admit(
+            ledger,
             name,
             workers,
             32,
-            switch=switch,
             token=0xABCD + number,
             unix_seconds=500 + number,
             parent=PARENT if number else None,
@@ -119,11 +119,14 @@ def stray_entries(jobs: list[Job]) -> dict[str, list[Entry]]:
     old = dataclasses.replace(
         jobs[0], token=0x1111
     )  # The first job's admissions with the token of an earlier epoch.
-    gone = dataclasses.replace(jobs[1], job_id=77)
+    asked = dataclasses.replace(jobs[1].request, quorum=1)
+    gone = dataclasses.replace(jobs[1], job_id=77, request=asked)
     return {
         entries.WORKER_ADMISSION: [entries.admission_entries(old)[0]],
         entries.JOB_PARENT: entries.parent_entries(gone),
-        entries.JOB_QUORUM: entries.quorum_entries(dataclasses.replace(gone, quorum=1)),
+        entries.JOB_QUORUM: entries.quorum_entries(
+            dataclasses.replace(gone, request=dataclasses.replace(gone.request, quorum=1))
+        ),
         entries.COPY_REWRITE: [entries.rewrite_entries(gone)[0]],
         entries.SWITCH_ADDRESS: [entries.address_entry("10.0.0.253", "02:00:00:00:00:fd")],
         entries.L2_FORWARD: entries.l2_entries({"02:00:00:00:00:99": 9}),

@@ -10,10 +10,11 @@ from controller.entries import admission_entries, parent_entries, result_group, 
 from controller.errors import JobRefusedError
 from controller.jobs import Job, ParentLink, WorkerEndpoint
 from controller.ledger import JobLedger
-from controller.trees import Place, Tree, TreeSwitch, place_tree
+from controller.trees import Place, Tree, TreeSwitch, place_tree, sending_to
 from host_agent.wire.constants import UDP_PORT
 from host_agent.wire.path import Level
 from netsum_common.targets import Capabilities
+from tests.controller.admitted import admit
 from topologies.addresses import ipv4_int
 
 LANES = 64
@@ -84,11 +85,11 @@ def test_no_root_makes_a_lower_or_smaller_tree(network: tuple[dict[str, TreeSwit
 
 def parts(tree: Tree, switches: dict[str, TreeSwitch]) -> dict[str, Job]:
     return {
-        branch.switch: JobLedger(Capabilities(lanes=LANES)).admit(
+        branch.switch: admit(
+            JobLedger(Capabilities(lanes=LANES)),
             "job",
-            branch.children,
+            sending_to(switches[branch.switch].ip, branch.children, UDP_PORT),
             8,
-            switch=(switches[branch.switch].ip, UDP_PORT),
             token=77,
             unix_seconds=5,
             parent=branch.parent,

@@ -375,7 +375,7 @@ ACTIONS: tuple[Action, ...] = (
         ("Epoch",),
         _issue,
         "Switch",
-        ("controller/ledger.py:_next_epoch", "controller/ledger.py:renew"),
+        ("controller/ledger.py:admit",),
     ),
     Action(
         "write_entry",

@@ -70,11 +70,11 @@ class StarSwitch(ProgrammedSwitch):
         JobRefusedError: with the reason.
         """
         running = next((job for job in self.ledger.jobs if job.name == name), None)
-        if running is not None and (running.slots.count, running.quorum) == (slots, quorum):
+        if running is not None and (running.slots.count, running.request.quorum) == (slots, quorum):
             return self.restart_job(running, workers)
         if running is not None:
             self.end_job(running)
-        return self.create_job(name, workers, slots, quorum)
+        return self.create_job(name, workers, slots, quorum=quorum)
 
     def count(self, counter: str) -> int:
         """Return a counter's value for all jobs of these tests."""
