@@ -17,7 +17,7 @@ from tests.dataplane.test_quorum import QuorumJob
 
 
 @pytest.fixture(autouse=True)
-def header_only(target: Target) -> None:
+def needs_header_only_results(target: Target) -> None:
     if not target.can.header_only:
         pytest.skip("the program sends all lanes to all workers")
 
