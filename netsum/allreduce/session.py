@@ -79,7 +79,7 @@ def run_between(
     rounds: list[list[Message]] = [[] for _ in sites]
     joined: dict[int, Message] = {}
 
-    def on_message(rank: int, message: Message) -> None:
+    def collect(rank: int, message: Message) -> None:
         if message["event"] == "round":
             rounds[rank].append(message)
         elif message["event"] == "joined":
@@ -94,7 +94,7 @@ def run_between(
             replace(site, environment={**site.environment, JOIN_TOKEN_VARIABLE: join_token}) for site in sites
         ]
     with Ranks(command, sites, folder) as ranks:
-        ranks.follow(silence_of(plan), on_message)
+        ranks.follow(silence_of(plan), collect)
         counters = _counters(controller, name)
         ranks.dismiss()
     return MeasuredPlan(

@@ -40,8 +40,8 @@ class WorkerOptions(TypedDict, total=False):
     at_once: int  # Collectives that are submitted ahead.
     first_chunk: int
     start_ns: Callable[[int], int]  # The worker's start, counted from now.
-    cost: Callable[[int], HostCost]  # Its host's processing time for packets.
-    place: int  # Which of the workers of each host, 0 and up.
+    cost: Callable[[int], HostCost]  # Processing time of the worker's host for packets.
+    place: int  # Number of the worker on its host, 0 and up.
     added_bytes: int  # Bytes on the wire of lanes that are not simulated, for each packet with lanes.
     on_ended: Callable[[Worker, Outcome], None]  # Called when a collective of a worker has ended.
     checked: bool  # Whether results that workers write to an output of `Network.outputs` are compared.

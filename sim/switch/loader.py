@@ -198,7 +198,7 @@ class _Loader:
         if isinstance(expr, ir.StackLast):
             kind = self._stack_type(expr.stack)
             return kind.fields[kind.index(expr.field)].width
-        if isinstance(expr, ir.StackLast):
+        if isinstance(expr, ir.UnionStackLast):
             union = self._unions()[self._union_stacks()[expr.stack].members[0]]
             member = union.members[union.member_names.index(expr.member)]
             return self._width(ir.FieldRef(member, expr.field))

@@ -12,9 +12,9 @@ from controller.errors import WrongProgramError
 from controller.jobs import Job, WorkerEndpoint
 from controller.ledger import JobLedger
 from controller.p4info import ProgramNames, group_message, read_p4info
+from controller.program import require_control_surface
 from netsum.programs import compiled_program
 from netsum_common.lane_counts import LINK_LANES
-from controller.program import require_control_surface
 from netsum_common.targets import Capabilities, read_capabilities
 from tests.controller.admitted import admit
 

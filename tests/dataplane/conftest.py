@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from netsum_common.lane_counts import LINK_LANES, LOCAL_LANES
 from netsum_common import targets
+from netsum_common.lane_counts import LINK_LANES, LOCAL_LANES
 from tests.dataplane.dataplane import asic_model, bmv2, xdp
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob

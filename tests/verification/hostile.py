@@ -12,7 +12,7 @@ from host_agent.protocol.core import WorkerCore
 from host_agent.schedule import Outcome, Schedule
 from host_agent.wire import Admission
 from host_agent.wire.constants import FLAG_LANES, HEADER_BYTES, KIND_CONTRIBUTE, KIND_RESULT
-from sim.network.frames import FIRST_UDP_PORT, headers
+from sim.frames import FIRST_UDP_PORT, headers
 from sim.network.programming import DEFAULT_IP, DEFAULT_MAC
 from sim.switch import Packets
 from tests.integration.simulated.star import StarSwitch, ip_at, mac_at
@@ -62,7 +62,7 @@ class HostileStar:
 
     def __init__(self, switch: StarSwitch, workers: int, slots: int = 4) -> None:
         self.engine = switch.engine
-        self.lanes = switch.lanes
+        self.lanes = switch.capabilities.lanes
         self.admissions = switch.admit(workers, slots)
         self._headers: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}
 

@@ -18,7 +18,7 @@ from host_agent.wire import Admission
 from sim.network.worker import Plan
 from tests.integration.simulated.star import Star, star_switch
 from tests.integration.simulated.tree import TreeNetwork, fabric
-from tests.integration.simulated.workload import Task, random_task, sparse_task
+from tests.integration.simulated.workload import CollectiveTask, random_task, sparse_task
 from tests.integration.test_terrible_network import check, terrible
 from tests.verification.at_length import tries
 from tests.verification.campaign import SECRET, WORKERS, clean, corrupt, run, same
@@ -33,7 +33,9 @@ class PlannedTask:
         self.plan = plan
 
 
-def checked(task: Task, worker: int, session: Session, on_corruption: OnCorruption = "raise") -> Plan:
+def checked(
+    task: CollectiveTask, worker: int, session: Session, on_corruption: OnCorruption = "raise"
+) -> Plan:
     return VerifiedRequest(PlannedTask(task.plan(worker)), session, on_corruption).plan
 
 

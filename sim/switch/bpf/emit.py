@@ -156,7 +156,7 @@ class BpfFn(Fn):
         return is_whole(shape)
 
     def enter_state(self, name: str, cursor: Any) -> None:
-        # What follows a large header is loaded when it is needed.
+        # Headers behind a large one are loaded when they are needed.
         if name in self.unit.late:
             b, unit = self.b, self.unit
             end = b.add(cursor, unit.late[name])
@@ -265,7 +265,7 @@ class BpfFn(Fn):
         super().store_slot(header, slot, self.bswap(value) if isinstance(slot, WireSlot) else value)
 
     def pointer(self, index: int | str) -> Any:
-        # Of counters, this processor's part.
+        # Counters have a part for each processor.
         memory = self.unit.memory
         if isinstance(index, int):
             index = self.unit.parts[index]

@@ -69,7 +69,7 @@ class ForwardingPipeline:
         profiles = ActionProfiles(self.catalog, self.switch)
         direct = DirectResources(self.catalog, self.switch)
         self.tables = Tables(self.catalog, self.switch, profiles, direct, clock_ns)
-        # What holds the entities of each form, and the end of its methods' names.
+        # The holder of each form's entities, and the end of its methods' names.
         self._entities: dict[str, tuple[Any, str]] = {
             "table_entry": (self.tables, ""),
             "action_profile_member": (profiles, "_member"),

@@ -37,7 +37,7 @@ class PortDriver(Closing, ABC):
 
     _inbox: Any
     _outbox: Any
-    record: PortRecord  # Its rows have what `receive` found.
+    record: PortRecord  # `receive` puts the frames that it found into the rows.
 
     def __init__(self, numbers: Sequence[int], batch: int, drop_ppm: int, seed: int) -> None:
         if len(set(numbers)) != len(numbers) or not all(0 <= number < PORT_NUMBERS for number in numbers):

@@ -47,7 +47,7 @@ STATISTICS = (
 
 
 class PortRecord(NamedTuple):
-    """What all kinds of ports have: rows for frames that arrive, random states of losses, counts."""
+    """Common part of all kinds of ports: rows for frames that arrive, random states of losses, counts."""
 
     # frames, lengths, ports, times: uint8[:, :], int32[:], uint16[:], int64[:]. The frames, their lengths, the switch ports
     # they came in by, and when: nanoseconds since 1970.

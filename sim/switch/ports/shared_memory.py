@@ -97,7 +97,7 @@ class MemoryInbox(NamedTuple):
     own_ip: int
     own_port: int
     spin_ns: Array  # int64[2]. How long to look at the rings before sleeping, and after how many datagrams at least.
-    record: PortRecord  # That of the driver.
+    record: PortRecord  # The driver's.
 
 
 class MemoryOutbox(NamedTuple):
