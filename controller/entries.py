@@ -78,7 +78,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Group:
+class MulticastGroup:
     """A multicast group: a copy of the packet for every (port, replica id)."""
 
     group_id: int
@@ -169,9 +169,9 @@ def rewrite_entries(job: Job) -> list[Entry]:
     ]
 
 
-def result_group(job: Job) -> Group:
+def result_group(job: Job) -> MulticastGroup:
     """Return the multicast group of the job's results; replica ids are `worker_id + 1`, never 0."""
-    return Group(
+    return MulticastGroup(
         job.job_id, tuple((worker.port, worker_id + 1) for worker_id, worker in enumerate(job.workers))
     )
 
@@ -197,9 +197,9 @@ def l2_default(flood: bool) -> Entry:
     )
 
 
-def flood_group(ports: Iterable[int]) -> Group:
+def flood_group(ports: Iterable[int]) -> MulticastGroup:
     """Return the group that floods frames to unknown stations; the switch leaves out the port of arrival."""
-    return Group(FLOOD_GROUP, tuple((port, 0) for port in sorted(set(ports))))
+    return MulticastGroup(FLOOD_GROUP, tuple((port, 0) for port in sorted(set(ports))))
 
 
 def l3_entry(network: str, port: int, src_mac: str, dst_mac: str) -> Entry:

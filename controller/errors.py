@@ -35,7 +35,7 @@ class ConfigError(ControllerError):
     """The description of the controller's network cannot be used."""
 
 
-class StoreError(ControllerError):
+class JobStoreError(ControllerError):
     """The controller's state cannot be read or written."""
 
 

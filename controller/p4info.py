@@ -5,7 +5,7 @@ from pathlib import Path
 
 from google.protobuf import text_format
 
-from controller.entries import Entry, Group, Match, Prefix
+from controller.entries import Entry, Match, MulticastGroup, Prefix
 from controller.errors import WrongProgramError
 from netsum_common.p4rt import p4info_pb2, p4runtime_pb2
 
@@ -171,7 +171,7 @@ class ProgramNames:
                 yield field.name, int.from_bytes(match.exact.value, "big")
 
 
-def group_message(group: Group) -> p4runtime_pb2.Entity:
+def group_message(group: MulticastGroup) -> p4runtime_pb2.Entity:
     """Return a multicast group as P4Runtime writes it."""
     entity = p4runtime_pb2.Entity()
     message = entity.packet_replication_engine_entry.multicast_group_entry
@@ -181,11 +181,11 @@ def group_message(group: Group) -> p4runtime_pb2.Entity:
     return entity
 
 
-def read_group(entity: p4runtime_pb2.Entity) -> Group:
+def read_group(entity: p4runtime_pb2.Entity) -> MulticastGroup:
     """Return the multicast group a switch returned."""
     message = entity.packet_replication_engine_entry.multicast_group_entry
     replicas = tuple((int(each.egress_port), int(each.instance)) for each in message.replicas)
-    return Group(int(message.multicast_group_id), replicas)
+    return MulticastGroup(int(message.multicast_group_id), replicas)
 
 
 def _short(described: object) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from controller.entries import Entry, Group
+from controller.entries import Entry, MulticastGroup
 from controller.errors import SwitchRefusedError
 from controller.p4info import group_message, read_group
 from controller.program import CompiledFiles
@@ -48,7 +48,7 @@ class P4RuntimeWriter:
         found = self.session.fetch([self._names.table_message(table)], f"reading table {table}")
         return [self._names.read_entry(entity) for entity in found]
 
-    def set_group(self, group: Group, what: str) -> None:
+    def set_group(self, group: MulticastGroup, what: str) -> None:
         message = [group_message(group)]
         purpose = f"the multicast group of {what}"
         if group.group_id in self._groups:
@@ -62,12 +62,14 @@ class P4RuntimeWriter:
 
     def delete_groups(self, group_ids: Collection[int], what: str) -> None:
         known = self._groups.intersection(group_ids)
-        self.session.apply(Update.DELETE, [group_message(Group(each, ())) for each in sorted(known)], what)
+        self.session.apply(
+            Update.DELETE, [group_message(MulticastGroup(each, ())) for each in sorted(known)], what
+        )
         self._groups -= known
 
-    def groups(self) -> dict[int, Group]:
+    def groups(self) -> dict[int, MulticastGroup]:
         try:
-            answers = self.session.fetch([group_message(Group(0, ()))], "reading multicast groups")
+            answers = self.session.fetch([group_message(MulticastGroup(0, ()))], "reading multicast groups")
         except SwitchRefusedError:
             return {}
         held = {group.group_id: group for group in map(read_group, answers)}

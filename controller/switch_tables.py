@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller import entries
-from controller.entries import Entry, Group
+from controller.entries import Entry, MulticastGroup
 from controller.errors import JobRefusedError
 from controller.jobs import Job
 from controller.table_writer import Change, TableWriter
@@ -163,7 +163,7 @@ class SwitchTables:
             self._write(Change.MODIFY, to_modify[table], table)
         return found
 
-    def _reconcile_groups(self, desired: Sequence[Group], found: Reconciled) -> None:
+    def _reconcile_groups(self, desired: Sequence[MulticastGroup], found: Reconciled) -> None:
         held = self._writer.groups()
         wanted = {group.group_id: group for group in desired}
         stray = [each for each in held if each not in wanted and each != entries.FLOOD_GROUP]
@@ -187,7 +187,7 @@ class SwitchTables:
         self._write(Change.INSERT, insert, table)
         self._write(Change.MODIFY, modify, table)
 
-    def _set_flooding(self, group: Group) -> None:
+    def _set_flooding(self, group: MulticastGroup) -> None:
         if group.replicas:
             self._writer.set_group(group, "flooding")
         self._write(Change.MODIFY, [entries.l2_default(flood=bool(group.replicas))], "flooding")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
-from controller.entries import Entry, Group, Match
+from controller.entries import Entry, Match, MulticastGroup
 
 Key = tuple[str, tuple[tuple[str, Match], ...]]  # `Entry.key`: the table, and the value of each key field.
 
@@ -38,13 +38,13 @@ class TableWriter(Protocol):
     def read(self, table: str) -> list[Entry]:
         """Return a table's entries, without its default action."""
 
-    def set_group(self, group: Group, what: str) -> None:
+    def set_group(self, group: MulticastGroup, what: str) -> None:
         """Create or replace a multicast group."""
 
     def delete_groups(self, group_ids: Collection[int], what: str) -> None:
         """Delete multicast groups; those that this writer neither set nor read are left as they are."""
 
-    def groups(self) -> Mapping[int, Group]:
+    def groups(self) -> Mapping[int, MulticastGroup]:
         """Return the multicast groups by id; none if the switch cannot list them."""
 
     def counters(self, names: Sequence[str], indexes: Sequence[int]) -> dict[int, dict[str, int]]:

@@ -7,7 +7,7 @@ from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError, 
 from netsum_common.states import TransitionError, next_state
 
 
-class State(Enum):
+class LifecycleState(Enum):
     """The state of a communicator."""
 
     IDLE = "idle"
@@ -26,15 +26,15 @@ class LifecycleEvent(Enum):
 
 
 TRANSITIONS: Final = {
-    (State.IDLE, LifecycleEvent.SUBMIT): State.RUNNING,
-    (State.IDLE, LifecycleEvent.FAIL): State.BROKEN,
-    (State.IDLE, LifecycleEvent.CLOSE): State.CLOSED,
-    (State.RUNNING, LifecycleEvent.SUBMIT): State.RUNNING,
-    (State.RUNNING, LifecycleEvent.DRAIN): State.IDLE,
-    (State.RUNNING, LifecycleEvent.FAIL): State.BROKEN,
-    (State.RUNNING, LifecycleEvent.CLOSE): State.CLOSED,
-    (State.BROKEN, LifecycleEvent.CLOSE): State.CLOSED,
-    (State.CLOSED, LifecycleEvent.CLOSE): State.CLOSED,
+    (LifecycleState.IDLE, LifecycleEvent.SUBMIT): LifecycleState.RUNNING,
+    (LifecycleState.IDLE, LifecycleEvent.FAIL): LifecycleState.BROKEN,
+    (LifecycleState.IDLE, LifecycleEvent.CLOSE): LifecycleState.CLOSED,
+    (LifecycleState.RUNNING, LifecycleEvent.SUBMIT): LifecycleState.RUNNING,
+    (LifecycleState.RUNNING, LifecycleEvent.DRAIN): LifecycleState.IDLE,
+    (LifecycleState.RUNNING, LifecycleEvent.FAIL): LifecycleState.BROKEN,
+    (LifecycleState.RUNNING, LifecycleEvent.CLOSE): LifecycleState.CLOSED,
+    (LifecycleState.BROKEN, LifecycleEvent.CLOSE): LifecycleState.CLOSED,
+    (LifecycleState.CLOSED, LifecycleEvent.CLOSE): LifecycleState.CLOSED,
 }
 
 
@@ -42,7 +42,7 @@ class Lifecycle:
     """The state of one communicator. It has no lock of its own; its owner locks it."""
 
     def __init__(self) -> None:
-        self.state = State.IDLE
+        self.state = LifecycleState.IDLE
         self.cause: BaseException | None = None  # The error that broke it; kept after it is closed.
 
     def on(self, event: LifecycleEvent, cause: BaseException | None = None) -> None:
@@ -59,9 +59,9 @@ class Lifecycle:
             self.cause = cause
 
     def _refusal(self, event: LifecycleEvent) -> MisuseError:
-        if self.state is State.CLOSED:
+        if self.state is LifecycleState.CLOSED:
             return ClosedCommunicatorError("the communicator is closed: make a new one with a new admission")
-        if self.state is State.BROKEN:
+        if self.state is LifecycleState.BROKEN:
             return BrokenCommunicatorError(
                 f"the communicator is broken ({self.cause}): restart the job and make a new one with a new admission"
             )

@@ -18,7 +18,7 @@ from host_agent.errors import (
     NetsumError,
     PeerError,
 )
-from host_agent.lifecycle import Lifecycle, LifecycleEvent, State
+from host_agent.lifecycle import Lifecycle, LifecycleEvent, LifecycleState
 from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.records import COUNTERS
 from host_agent.schedule import Outcome, Schedule
@@ -54,7 +54,7 @@ class Progress:
         self.restarted = ""  # Why the job has another epoch by now, for the error of what fails in this one.
 
     @property
-    def state(self) -> State:
+    def state(self) -> LifecycleState:
         """State of the communicator."""
         return self.lifecycle.state
 
@@ -81,7 +81,7 @@ class Progress:
         `start_thread` has started.
         """
         with self._changed:
-            claims = self.state is State.IDLE and self._claimant == 0
+            claims = self.state is LifecycleState.IDLE and self._claimant == 0
             if claims:
                 self._claimant = threading.get_ident()
         try:
@@ -90,13 +90,13 @@ class Progress:
             if claims:
                 with self._changed:
                     self._claimant = 0
-                    if self.state is State.RUNNING:
+                    if self.state is LifecycleState.RUNNING:
                         self._changed.notify_all()
 
     def wake(self) -> None:
         """Let the thread that drives wake at the schedule: a contribution to a quorum chunk has come."""
         with self._changed:
-            if self.state is not State.CLOSED:
+            if self.state is not LifecycleState.CLOSED:
                 self._link.wake()
 
     def wait(self, future: Future[T]) -> T:
@@ -130,21 +130,23 @@ class Progress:
         """Begin collectives again that a hold has stopped."""
         with self._changed:
             self.boundary.release()
-            if self.state is not State.CLOSED:
+            if self.state is not LifecycleState.CLOSED:
                 self._link.wake()
 
     def hold(self, until: int | None, missing: tuple[int, ...]) -> Position:
         """Begin no collective from number `until` on; see `Boundary.hold`."""
         with self._changed:
             position = self.boundary.hold(until, missing)
-            if self.state is not State.CLOSED:
+            if self.state is not LifecycleState.CLOSED:
                 self._link.wake()  # The limit may have grown.
             return position
 
     def move(self, admission: Admission) -> bool:
         """Let the next collective be the first of another epoch; returns whether that is possible now."""
         with self._changed:
-            if self.state not in (State.IDLE, State.RUNNING) or not self.boundary.move(admission):
+            if self.state not in (LifecycleState.IDLE, LifecycleState.RUNNING) or not self.boundary.move(
+                admission
+            ):
                 return False
             self._link.wake()
             return True
@@ -152,7 +154,7 @@ class Progress:
     def start_thread(self) -> None:
         """Let a thread of its own drive from now on."""
         with self._changed:
-            if self._thread is not None or self.state is State.CLOSED:
+            if self._thread is not None or self.state is LifecycleState.CLOSED:
                 return
             self._thread = threading.Thread(target=self._run, name="netsum-progress", daemon=True)
             self._thread.start()
@@ -162,7 +164,7 @@ class Progress:
     def close(self) -> None:
         """Fail all pending collectives, stop the thread, close the socket. Can be called again."""
         with self._changed:
-            if self.state is State.CLOSED:
+            if self.state is LifecycleState.CLOSED:
                 return
             self.lifecycle.on(LifecycleEvent.CLOSE)
             self._changed.notify_all()
@@ -187,9 +189,11 @@ class Progress:
         self._link.driver = threading.get_native_id()
         while True:
             with self._changed:
-                while self.state is not State.CLOSED and (self.state is not State.RUNNING or self._claimant):
+                while self.state is not LifecycleState.CLOSED and (
+                    self.state is not LifecycleState.RUNNING or self._claimant
+                ):
                     self._changed.wait()
-                if self.state is State.CLOSED:
+                if self.state is LifecycleState.CLOSED:
                     return
             try:
                 interrupt = self._step(_BACKGROUND_SLICE_S)
@@ -206,7 +210,7 @@ class Progress:
         """
         interrupt = None
         with self._driving:
-            if self.state is State.CLOSED:
+            if self.state is LifecycleState.CLOSED:
                 return None
             self._link.clear_wake()
             admission = self.boundary.take_move()
@@ -229,9 +233,9 @@ class Progress:
                     self.total.add(outcome.statistics)
                     self.durations.add(outcome.statistics.duration_ns)
                 failure = self._schedule.failure or late
-                if failure is not None and self.state is State.RUNNING:
+                if failure is not None and self.state is LifecycleState.RUNNING:
                     self.lifecycle.on(LifecycleEvent.FAIL, failure)
-                elif self.state is State.RUNNING and not self._schedule:
+                elif self.state is LifecycleState.RUNNING and not self._schedule:
                     self.lifecycle.on(LifecycleEvent.DRAIN)
             if failure is not None:
                 outcomes += self._schedule.drop(failure)
@@ -269,7 +273,7 @@ class Progress:
         error = cause if isinstance(cause, NetsumError) else NetsumError(interrupted)
         with self._driving:
             with self._changed:
-                if self.state in (State.IDLE, State.RUNNING):
+                if self.state in (LifecycleState.IDLE, LifecycleState.RUNNING):
                     self.lifecycle.on(LifecycleEvent.FAIL, error)
             outcomes = self._schedule.drop(error)
         _resolve(outcomes)

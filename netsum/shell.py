@@ -20,7 +20,7 @@ SCRIPT = "standard input"
 
 
 @dataclass(frozen=True)
-class SwitchState:
+class ShellSwitchState:
     """The primary of a switch, and whether it has a program."""
 
     primary: int | None
@@ -36,7 +36,7 @@ class Target:
     tls: TlsFiles = PLAINTEXT  # Certificates for it; a unix socket is spoken to in clear.
 
 
-def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> SwitchState:
+def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> ShellSwitchState:
     """Ask a switch who its primary is, without wanting to be it.
 
     Raises ControllerError if it does not answer, or is another device.
@@ -69,7 +69,7 @@ def find_out(target: Target, timeout_s: float = TIMEOUT_S) -> SwitchState:
             asked.put(None)
             stream.cancel()
         primary = (answer.election_id.high << 64 | answer.election_id.low) if taken else None
-        return SwitchState(primary, has_program)
+        return ShellSwitchState(primary, has_program)
 
 
 def _succeeds(call: Any) -> bool:

@@ -9,7 +9,7 @@ from netsum.programs import compiled_program
 from netsum_common.lane_counts import LINK_LANES
 from sim.experiments.experiment import Experiment, load_experiment
 from sim.experiments.models import Model, write_model
-from sim.experiments.store import Store, read_rows
+from sim.experiments.store import ResultStore, read_rows
 from sim.experiments.sweeping import Executor, Finished, Swept, here, sweep
 
 __all__ = [
@@ -58,6 +58,6 @@ def run_experiment(
         With a sentence.
     """
     read = load_experiment(experiment, settings) if isinstance(experiment, str) else experiment
-    store = Store(Path(folder), read, programs())
+    store = ResultStore(Path(folder), read, programs())
     sweep(read, store, programs(), executor, on_finished)
     return read_rows(store.folder / "results.parquet")[0]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from controller.service.network import HostSite, Network, PortSite, SwitchSite
+from controller.service.network import ControlledNetwork, HostSite, PortSite, SwitchSite
 from controller.service.serve import ServiceOptions, running_service
 from netsum.programs import CompiledProgram
 from topologies.hosts import SwitchTestbed
@@ -18,7 +18,7 @@ from topologies.run_folder import CONTROLLER_SOCKET
 MOST_SOCKET_BYTES = 107  # Limit on the path of a unix socket.
 
 
-def star_network(testbed: SwitchTestbed) -> Network:
+def star_network(testbed: SwitchTestbed) -> ControlledNetwork:
     """Return a testbed's switch and hosts as a controller service knows them.
 
     On loopback the processes of a machine have no addresses of their own, so any worker may have any place.
@@ -35,10 +35,10 @@ def star_network(testbed: SwitchTestbed) -> Network:
         stations={host.mac: host.port for host in testbed.hosts},
         ports={host.port: PortSite(peer=host.name) for host in testbed.hosts},
     )
-    return Network({name: switch}, hosts, any_place=loopback)
+    return ControlledNetwork({name: switch}, hosts, any_place=loopback)
 
 
-def cabled_network(testbeds: Sequence[SwitchTestbed]) -> Network:
+def cabled_network(testbeds: Sequence[SwitchTestbed]) -> ControlledNetwork:
     """Return two loopback testbeds with a cable between their switches, and their hosts in turns, which workers take in order."""
     switches, hosts = {}, []
     for number, testbed in enumerate(testbeds, 1):
@@ -54,7 +54,7 @@ def cabled_network(testbeds: Sequence[SwitchTestbed]) -> Network:
         for at, host in enumerate(alone.hosts.values()):
             hosts.append((at, replace(host, name=f"{name}-{host.name}", switch=name)))
     in_turns = [host for _, host in sorted(hosts, key=lambda each: each[0])]
-    return Network(switches, {host.name: host for host in in_turns}, any_place=True)
+    return ControlledNetwork(switches, {host.name: host for host in in_turns}, any_place=True)
 
 
 @contextlib.contextmanager

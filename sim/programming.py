@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from controller.entries import Entry, Group, Prefix
+from controller.entries import Entry, MulticastGroup, Prefix
 from controller.entries import Match as NamedMatch
 from controller.errors import SwitchRefusedError
 from controller.table_writer import Change, Key
@@ -59,7 +59,7 @@ class InProcessWriter:
         """Return a table's entries."""
         return [self._named(table, entry) for entry in self.switch.table_entries(self._tables[table].name)]
 
-    def set_group(self, group: Group, what: str) -> None:
+    def set_group(self, group: MulticastGroup, what: str) -> None:
         """Create or replace a multicast group."""
         with _refusing(f"the multicast group of {what}"):
             self.switch.mcast_set(group.group_id, group.replicas)
@@ -70,9 +70,12 @@ class InProcessWriter:
         for group_id in self.switch.mcast_groups().keys() & group_ids:
             self.switch.mcast_delete(group_id)
 
-    def groups(self) -> dict[int, Group]:
+    def groups(self) -> dict[int, MulticastGroup]:
         """Return the multicast groups by id."""
-        return {number: Group(number, replicas) for number, replicas in self.switch.mcast_groups().items()}
+        return {
+            number: MulticastGroup(number, replicas)
+            for number, replicas in self.switch.mcast_groups().items()
+        }
 
     def counters(self, names: Sequence[str], indexes: Sequence[int]) -> dict[int, dict[str, int]]:
         """Return the packets counted: by index, then by the counter's name."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from controller.service.jobs import Kind, RefusalError
-from controller.service.network import Network, SwitchSite
+from controller.service.network import ControlledNetwork, SwitchSite
 from controller.service.requests import check_new_name, check_udp_port
 from controller.service.timer import Timer
 from host_agent.job_api import jobs_pb2
@@ -66,7 +66,9 @@ class Aggregators:
     servers that speak TLS.
     """
 
-    def __init__(self, network: Network, start_s: float = START_S, tls: TlsFiles = PLAINTEXT) -> None:
+    def __init__(
+        self, network: ControlledNetwork, start_s: float = START_S, tls: TlsFiles = PLAINTEXT
+    ) -> None:
         self._tls = tls
         self.hosts: dict[str, AggregatorHost] = {}  # The hosts, by name.
         # Called when a job that waits for a host may go on.

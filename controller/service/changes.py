@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
-from controller.errors import StoreError
+from controller.errors import JobStoreError
 from controller.ledger import JobLedger
 from controller.service.events import EventLog, Subject
 from controller.service.records import JobRecord, WorkerRecord
-from controller.service.store import Store
+from controller.service.store import JobStore
 from controller.service.timer import Timer
 from netsum_common.states import Event, State, next_state
 
@@ -64,7 +64,7 @@ class Changes(Generic[J]):
 
     def __init__(
         self,
-        store: Store,
+        store: JobStore,
         events: EventLog,
         ledgers: Mapping[str, JobLedger],
         put_back: Callable[[J], None],
@@ -87,7 +87,7 @@ class Changes(Generic[J]):
     def of(self, *jobs: J) -> Iterator[None]:
         """Change jobs in a block that takes effect as a whole or not at all; a nested block is saved with the outer one.
 
-        Raises StoreError if the change cannot be saved. An exception in the block is raised once its changes are undone.
+        Raises JobStoreError if the change cannot be saved. An exception in the block is raised once its changes are undone.
         """
         before = list(_kept(jobs, self._ledgers.values()))
         marks = len(self._writes), len(self._then)
@@ -149,7 +149,7 @@ class Changes(Generic[J]):
         """
         try:
             call(*arguments)
-        except StoreError:
+        except JobStoreError:
             self.again(call, *arguments)
 
     def again(self, call: Callable[..., object], *arguments: object) -> None:
@@ -171,7 +171,7 @@ class Changes(Generic[J]):
                 self._owed.pop((call, arguments), None)
                 try:
                     call(*arguments)
-                except StoreError:
+                except JobStoreError:
                     self._owed = {(call, arguments): None, **self._owed}
                     return
         finally:
@@ -193,7 +193,7 @@ class Changes(Generic[J]):
                         self._store.save(kept)
                 for call in self._writes:
                     call()
-        except StoreError as fault:
+        except JobStoreError as fault:
             if not self._failed:
                 log.error("%s", fault)
             self._failed = True

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from controller.errors import StoreError
+from controller.errors import JobStoreError
 from controller.service.states import JobState
-from controller.service.store import Store
+from controller.service.store import JobStore
 from netsum_common.states import Event, State, next_state
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Transition(NamedTuple):
 class EventLog:
     """The transitions of one controller."""
 
-    store: Store | None = None  # Keeps the transitions beyond the process; None: no store does.
+    store: JobStore | None = None  # Keeps the transitions beyond the process; None: no store does.
 
     def __post_init__(self) -> None:
         earlier = self.store.transitions() if self.store is not None else []
@@ -133,7 +133,7 @@ class EventLog:
             return
         try:
             self.store.add_transitions(added, EVENTS_KEPT)
-        except StoreError as error:
+        except JobStoreError as error:
             if not self._behind:
                 log.error("transitions are not saved for now: %s", error)
             self._unsaved = added[-EVENTS_KEPT:]

@@ -57,7 +57,7 @@ class HostSite:
 
 
 @dataclass(frozen=True)
-class Network:
+class ControlledNetwork:
     """All switches and hosts of a controller."""
 
     # switches, hosts: by name.
@@ -111,7 +111,7 @@ def switch_site(
     )
 
 
-def network_of_testbed(folder: Path) -> Network:
+def network_of_testbed(folder: Path) -> ControlledNetwork:
     """Read the ``testbed.json`` of a testbed's run folder."""
     path, described = _described(folder)
     try:
@@ -141,7 +141,7 @@ def network_of_testbed(folder: Path) -> Network:
         }
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ConfigError(f"{path}: expected the description of a testbed ({error!r})") from None
-    return Network(switches, hosts)
+    return ControlledNetwork(switches, hosts)
 
 
 def lanes_of_testbed(folder: Path) -> int | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller.errors import ConfigError
-from controller.service.network import HostSite, Network, switch_site
+from controller.service.network import ControlledNetwork, HostSite, switch_site
 from netsum_common.channel import ChannelError, TlsFiles, check_target
 from netsum_common.targets.tofino import front_panel_ports
 from topologies.fields import (
@@ -30,7 +30,7 @@ _KEYS: Final = {
 _LAST_DEVICE_ID: Final = (1 << 64) - 1
 
 
-def network_of_file(path: Path) -> Network:
+def network_of_file(path: Path) -> ControlledNetwork:
     """Read a TOML file that names switches and hosts; docs/controller.md shows one.
 
     Raises ConfigError that names the file, the place in the file and the expected value.
@@ -47,7 +47,7 @@ def network_of_file(path: Path) -> Network:
         raise ConfigError(error.in_file(path)) from None
 
 
-def _network(whole: Fields, path: Path) -> Network:
+def _network(whole: Fields, path: Path) -> ControlledNetwork:
     switches = _named(whole, "switch")
     panels = {name: _Panel(name, table, path.parent) for name, table in switches.items()}
     specs = {
@@ -74,7 +74,7 @@ def _network(whole: Fields, path: Path) -> Network:
     for table in _tables(whole, "link"):
         links.append(_link(table, panels, links))
     topology = Topology(path.stem, stations, specs, tuple(links))
-    return Network(
+    return ControlledNetwork(
         {
             name: switch_site(
                 topology,

@@ -17,13 +17,13 @@ from controller.service.changes import Changes
 from controller.service.events import EventLog
 from controller.service.installation import Installation
 from controller.service.jobs import Kind, RefusalError, ServiceJob
-from controller.service.network import HostSite, Network
+from controller.service.network import ControlledNetwork, HostSite
 from controller.service.queues import JobQueues
 from controller.service.records import JobRecord
 from controller.service.requests import check_new_name, check_request, check_world
 from controller.service.reservations import Reservations
 from controller.service.shares import Shares
-from controller.service.store import Store
+from controller.service.store import JobStore
 from controller.service.trees import JobTrees
 from controller.sharing import Policy
 from host_agent.job_api.job_request import JobRequest
@@ -57,8 +57,8 @@ class JobRegistry:
 
     def __init__(
         self,
-        network: Network,
-        store: Store,
+        network: ControlledNetwork,
+        store: JobStore,
         files: CompiledFiles,
         options: RegistryOptions,
         tls: TlsFiles = PLAINTEXT,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from google.protobuf.message import Message
 
 from controller.service.jobs import Kind, RefusalError, ServiceJob
-from controller.service.network import HostSite, Network
+from controller.service.network import ControlledNetwork, HostSite
 from controller.service.records import JobRecord
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.job_request import JobRequest, read_job_request
@@ -25,11 +25,11 @@ class DisagreementError(RefusalError):
 
 
 def host_for(
-    network: Network, request: jobs_pb2.JoinRequest, jobs: Iterable[ServiceJob], aggregators: bool
+    network: ControlledNetwork, request: jobs_pb2.JoinRequest, jobs: Iterable[ServiceJob], aggregators: bool
 ) -> HostSite:
     """Return the host a worker runs on.
 
-    If `Network.any_place` allows any host, the host with the fewest workers of the same job is taken; among equals, the host
+    If `ControlledNetwork.any_place` allows any host, it is that with the fewest workers of the same job; among equals, the host
     with the fewest workers of all jobs, then the first host from number `rank` on.
 
     With `aggregators`, which workers reach without the network's switches, a worker may be on a host that is on no switch.

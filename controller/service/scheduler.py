@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from controller.errors import ControllerError, JobRefusedError, StoreError, SwitchRefusedError
+from controller.errors import ControllerError, JobRefusedError, JobStoreError, SwitchRefusedError
 from controller.jobs import another_token
 from controller.moves import Move
 from controller.service.jobs import Kind, Member, RefusalError, ServiceJob
@@ -149,7 +149,7 @@ class Scheduler:
     def add(self, job: ServiceJob) -> None:
         """Add a job that an operator creates, which gets slots or waits for them.
 
-        Raises RefusalError if the job gets no slots and does not wait. Raises StoreError if the job cannot be saved.
+        Raises RefusalError if the job gets no slots and does not wait. Raises JobStoreError if the job cannot be saved.
         """
         with self.changes.of(job):
             try:
@@ -176,7 +176,7 @@ class Scheduler:
     def _reserve(self, job: ServiceJob) -> None:
         """Reserve a job id and slots for a job.
 
-        Raises JobRefusedError with the reason if slots are not available. Raises StoreError if the job cannot be saved. After
+        Raises JobRefusedError with the reason if slots are not available. Raises JobStoreError if the job cannot be saved. After
         either error, no slots are reserved.
         """
         with self.changes.of(job):
@@ -211,7 +211,7 @@ class Scheduler:
     def renew(self, job: ServiceJob, goes_on: bool = False) -> None:
         """Give a job its next epoch; its workers go on in it, or are notified of a restart.
 
-        Raises JobRefusedError if its switches cannot admit the job. Raises StoreError if the job cannot be saved.
+        Raises JobRefusedError if its switches cannot admit the job. Raises JobStoreError if the job cannot be saved.
         """
         record = job.record
         with self.changes.of(job):
@@ -281,7 +281,7 @@ class Scheduler:
                             f"its share changed from {before} to {plural(job.record.slot_count, 'slot')}"
                         )
                     self.renew(job, goes_on=True)
-            except StoreError as fault:  # The old epoch goes back to the switches.
+            except JobStoreError as fault:  # The old epoch goes back to the switches.
                 job.installed = {}
                 self.moves.put_off(job, str(fault))
             await self._install(job)
@@ -325,7 +325,7 @@ class Scheduler:
         """Give a running job a new epoch; return a task that ends when the epoch has begun, or the job waits.
 
         `resized`: the job goes on without the workers that have left and with those that wait to be added. Otherwise, if workers
-        have left, the job waits for their ranks to join again. Raises StoreError if the job cannot be saved; it stays as it was.
+        have left, the job waits for their ranks to join again. Raises JobStoreError if it cannot be saved; it stays as it was.
         """
         before = job.record.world_size
         with self.changes.of(job):
@@ -368,7 +368,7 @@ class Scheduler:
             with self.changes.of(job):
                 job.on(JobEvent.CLEAR)
                 self._gather(job)
-        except StoreError as fault:
+        except JobStoreError as fault:
             job.reason = str(fault)
             job.send_gathering()
             raise
@@ -389,7 +389,7 @@ class Scheduler:
     def end(self, job: ServiceJob, reason: str, refusal: RefusalError | None = None) -> None:
         """End a job. Its workers receive the refusal if there is one, else the reason.
 
-        Raises StoreError if the store cannot delete the job, which stays as it was.
+        Raises JobStoreError if the store cannot delete the job, which stays as it was.
         """
         if job.state is JobState.ENDED:
             return
@@ -427,7 +427,7 @@ class Scheduler:
             yield
         except (RefusalError, JobRefusedError, SwitchRefusedError) as refusal:
             self.refuse(job, refusal)
-        except StoreError as fault:
+        except JobStoreError as fault:
             job.reason = str(fault)
             job.send_gathering()
             self.changes.again(self.serve_soon, job.record.queue)

@@ -16,14 +16,14 @@ from google.protobuf.message import DecodeError
 
 from controller.errors import ConfigError
 from controller.program import CompiledFiles
-from controller.service.network import Network
+from controller.service.network import ControlledNetwork
 from controller.service.recovery import restore_jobs
 from controller.service.registry import JobRegistry, RegistryOptions
 from controller.service.rpc import AggregatorsService, OperatorsService, WorkersService
 from controller.service.scheduler import Scheduler
 from controller.service.sessions import Sessions
 from controller.service.states import LinkState
-from controller.service.store import Store
+from controller.service.store import JobStore
 from controller.service.workers import JobMembers
 from host_agent.job_api import DEFAULT_CONTROLLER, jobs_pb2_grpc
 from netsum_common.channel import PLAINTEXT, TlsFiles, check_target
@@ -51,12 +51,12 @@ _SERVER_OPTIONS = (
 class ServiceOptions:
     """The configuration of a controller service."""
 
-    network: Network  # The controller's switches and hosts.
+    network: ControlledNetwork  # The controller's switches and hosts.
     # program, p4info: the compiled program for its switches, and its P4Info.
     program: Path
     p4info: Path
     state: Path | str = ":memory:"  # The state file; ":memory:" for none.
-    open_state: Callable[[Path | str], Store] = Store  # Opens the state file.
+    open_state: Callable[[Path | str], JobStore] = JobStore  # Opens the state file.
     # Addresses of the job API: "HOST:PORT" (port 0: any) or "unix:PATH".
     listen: tuple[str, ...] = (DEFAULT_CONTROLLER,)
     # Certificates of the job API; with `ca`, workers and operators need certificates too.
@@ -137,7 +137,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         yield RunningService(registry, scheduler, workers, addresses, http.url if http else "", links)
 
 
-def _check_names(network: Network, store: Store) -> None:
+def _check_names(network: ControlledNetwork, store: JobStore) -> None:
     """Refuse invalid names of switches and hosts, except names that an older state file has."""
     for name in (*network.switches, *network.hosts):
         try:

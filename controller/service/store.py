@@ -3,7 +3,7 @@
 A change is on disk before it is on a switch, so after a kill of the controller no switch is ahead of the file. One process uses
 the file at a time.
 
-Failures raise `StoreError` with the reason.
+Failures raise `JobStoreError` with the reason.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from controller.errors import StoreError
+from controller.errors import JobStoreError
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.rows import check_host, check_job, check_transition, job_row, read_job
 from netsum_common.closing import Closing
@@ -70,11 +70,11 @@ CREATE TABLE IF NOT EXISTS leaf (
 jobs on hosts were in table `on_host`."""
 
 
-class Store(Closing):
+class JobStore(Closing):
     """The state file; a context manager that closes it.
 
     `path`: the file, which is made if missing, readable by its owner alone, as it holds tokens. ``:memory:``: no file.
-    `connect`: opens the database. Raises StoreError if another process uses the file, or it is of another version or no
+    `connect`: opens the database. Raises JobStoreError if another process uses the file, or it is of another version or no
     database.
     """
 
@@ -218,11 +218,11 @@ class Store(Closing):
 
     @contextlib.contextmanager
     def sensible(self, what: str) -> Iterator[None]:
-        """Read saved values in a block; raise StoreError for values that no controller has written, but an editor or the disk."""
+        """Read saved values in a block; raise JobStoreError for values that no controller has written."""
         try:
             yield
         except (ValueError, TypeError, LookupError, AttributeError, NetsumError) as error:
-            raise StoreError(
+            raise JobStoreError(
                 f"{what} in {self._path} is not what a controller has written there ({error}): start with an earlier copy of the "
                 "file, or with another one"
             ) from None
@@ -232,7 +232,7 @@ class Store(Closing):
         if version == SCHEMA_VERSION:
             return
         if version or self._database.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-            raise StoreError(
+            raise JobStoreError(
                 f"{self._path} has version {version} of the controller's state, this netsum has {SCHEMA_VERSION}: "
                 "use the netsum that wrote it, or another file"
             )
@@ -293,24 +293,24 @@ class Store(Closing):
         try:
             yield
         except sqlite3.Error as error:
-            raise StoreError(f"the controller's state in {self._path} cannot be used: {error}") from error
+            raise JobStoreError(f"the controller's state in {self._path} cannot be used: {error}") from error
 
 
 def _locked(path: Path) -> int:
     """Open and take the lock beside a state file; this process holds the lock until the descriptor is closed."""
     if path.is_dir():
-        raise StoreError(f"expected a file for the controller's state, and {path} is a folder")
+        raise JobStoreError(f"expected a file for the controller's state, and {path} is a folder")
     try:
         path.touch(mode=0o600)
         lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StoreError(f"cannot keep the controller's state in {path}: {error.strerror}") from None
+        raise JobStoreError(f"cannot keep the controller's state in {path}: {error.strerror}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         owner = os.pread(lock, 32, 0).decode(errors="replace").strip()
         os.close(lock)
-        raise StoreError(
+        raise JobStoreError(
             f"another controller (process {owner}) uses {path}: stop that one, or give this one another state file"
         ) from None
     os.ftruncate(lock, 0)

@@ -12,7 +12,7 @@ from typing import Final
 from controller.errors import JobRefusedError
 from controller.jobs import Job, Reservation, WorkerEndpoint
 from controller.ledger import JobLedger, Ledgers
-from controller.service.network import HostSite, Network, SwitchSite
+from controller.service.network import ControlledNetwork, HostSite, SwitchSite
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.sizing import slots_for
 from controller.trees import Place, Tree, TreeSwitch, place_tree
@@ -30,7 +30,9 @@ class JobTrees:
     `capabilities`: those of the switches' program.
     """
 
-    def __init__(self, network: Network, ledgers: dict[str, JobLedger], capabilities: Capabilities) -> None:
+    def __init__(
+        self, network: ControlledNetwork, ledgers: dict[str, JobLedger], capabilities: Capabilities
+    ) -> None:
         self.lanes = capabilities.lanes
         self._network = network
         self.ledgers = ledgers

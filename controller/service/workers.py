@@ -5,7 +5,7 @@ All here runs in the event loop's thread.
 
 import secrets
 
-from controller.errors import StoreError
+from controller.errors import JobStoreError
 from controller.service.jobs import Kind, Member, Outbox, RefusalError, ServiceJob
 from controller.service.network import HostSite
 from controller.service.records import WorkerRecord
@@ -83,7 +83,7 @@ class JobMembers:
     def receive(self, job: ServiceJob, member: Member, udp_port: int) -> None:
         """Store the UDP port of a worker; the last one starts the job.
 
-        Raises RefusalError if the port is invalid, or the job is already running. Raises StoreError if the port cannot be saved.
+        Raises RefusalError if the port is invalid, or the job is already running. Raises JobStoreError if it cannot be saved.
         """
         if job.state is JobState.ENDED:
             return
@@ -174,7 +174,7 @@ class JobMembers:
                 self._scheduler.restart(job, f"worker {member.rank} asked for a new epoch after a failure")
             elif all(each.asked_again == asked.epoch for each in job.present()):
                 self._scheduler.restart(job, "all workers asked for a new epoch")
-        except StoreError as fault:  # Workers ask again, about once a second, until they have an epoch.
+        except JobStoreError as fault:  # Workers ask again, about once a second, until they have an epoch.
             member.send(ToWorker(gathering=jobs_pb2.Gathering(queued=str(fault))))
 
     def _resize(self, job: ServiceJob) -> None:

@@ -11,11 +11,11 @@ from torch import Tensor
 from host_agent.communicator import Communicator
 from host_agent.compression.compressor import Payload
 from host_agent.compression.memory import Layout
-from host_agent.compression.reducer import Gathered, Reducer, RoundRequest
+from host_agent.compression.reducer import CompressedRound, Gathered, Reducer
 from host_agent.wire.header import FRAME_HEADERS_BYTES
 
 Result = TypeVar("Result")
-Combine = Callable[[Sequence[RoundRequest]], Any]
+Combine = Callable[[Sequence[CompressedRound]], Any]
 """Carries out a round of all workers of a group, given in the order of ranks; returns the result that each of them gets."""
 
 
@@ -30,8 +30,8 @@ class Exchange(Protocol):
     def workers(self) -> int:
         """The number of workers in the group."""
 
-    def begin(self, request: RoundRequest) -> Callable[[], Any]:
-        """Begin a round, and return what waits for its end and returns its result; see `RoundRequest`.
+    def begin(self, request: CompressedRound) -> Callable[[], Any]:
+        """Begin a round, and return what waits for its end and returns its result; see `CompressedRound`.
 
         All workers begin their rounds in the same order, and wait for them in the same order.
         """
@@ -65,12 +65,14 @@ def reduce_over(exchange: Exchange, reductions: Sequence[Reduction]) -> list[Ten
     return results
 
 
-def run(rounds: Generator[RoundRequest, Any, Result], exchange: Exchange) -> Result:
+def run(rounds: Generator[CompressedRound, Any, Result], exchange: Exchange) -> Result:
     """Carry out rounds to their end, and return their result."""
     return run_together([rounds], exchange)[0]
 
 
-def run_together(tensors: Sequence[Generator[RoundRequest, Any, Result]], exchange: Exchange) -> list[Result]:
+def run_together(
+    tensors: Sequence[Generator[CompressedRound, Any, Result]], exchange: Exchange
+) -> list[Result]:
     """Carry out the rounds of several tensors, and return their results: the next rounds of all tensors are under way at once."""
     ended: dict[int, Result] = {}
     results: dict[int, Any] = dict.fromkeys(range(len(tensors)))
@@ -93,7 +95,7 @@ class TorchExchange:
         self.rank: int = dist.get_rank() if group is None else group.rank()
         self.workers: int = dist.get_world_size() if group is None else group.size()
 
-    def begin(self, request: RoundRequest) -> Callable[[], Any]:
+    def begin(self, request: CompressedRound) -> Callable[[], Any]:
         """Begin a round."""
         if request.op == "gather":
             return self._begin_gather(request.tensors)
@@ -153,7 +155,7 @@ class CommunicatorExchange:
         self.rank = communicator.worker_id
         self.workers = communicator.num_workers
 
-    def begin(self, request: RoundRequest) -> Callable[[], Any]:
+    def begin(self, request: CompressedRound) -> Callable[[], Any]:
         """Begin a round."""
         if request.op == "gather":
             return lambda: run(gathering(request.tensors, self.rank, self.workers), self)
@@ -169,18 +171,18 @@ class CommunicatorExchange:
         return _counted(self._communicator)
 
 
-def gathering(tensors: Payload, rank: int, workers: int) -> Generator[RoundRequest, Any, Gathered]:
+def gathering(tensors: Payload, rank: int, workers: int) -> Generator[CompressedRound, Any, Gathered]:
     """Return the rounds that gather payloads of different lengths where there are only sums and broadcasts."""
     mine = _to_bytes(tensors)
     sizes = torch.zeros(workers, len(tensors), dtype=torch.int64)
     sizes[rank] = torch.tensor([each.numel() for each in tensors])
-    (table,) = yield RoundRequest((sizes,), "sum")
+    (table,) = yield CompressedRound((sizes,), "sum")
     widths = [each.element_size() for each in tensors]
     payloads = Gathered()
     for root, row in enumerate(table.tolist()):
         length = sum(map(int.__mul__, row, widths))
         sent = mine if root == rank else torch.empty(length, dtype=torch.uint8)
-        (received,) = yield RoundRequest((sent,), "broadcast", root)
+        (received,) = yield CompressedRound((sent,), "broadcast", root)
         payloads.append(_from_bytes(received, row, tensors))
     return payloads
 
@@ -197,14 +199,14 @@ def reduce_in_process(
     return in_lockstep(workers, combine or combined)
 
 
-def in_lockstep(workers: Sequence[Generator[RoundRequest, Any, Result]], combine: Combine) -> list[Result]:
+def in_lockstep(workers: Sequence[Generator[CompressedRound, Any, Result]], combine: Combine) -> list[Result]:
     """Carry out the rounds of all workers of a group together, and return their results.
 
     Raises AssertionError if the workers disagree about a round.
     """
     result: Any = None
     while True:
-        requests: list[RoundRequest] = []
+        requests: list[CompressedRound] = []
         ended: list[Result] = []
         for worker in workers:
             try:
@@ -220,7 +222,7 @@ def in_lockstep(workers: Sequence[Generator[RoundRequest, Any, Result]], combine
         result = combine(requests)
 
 
-def combined(requests: Sequence[RoundRequest]) -> Any:
+def combined(requests: Sequence[CompressedRound]) -> Any:
     """Return the result of a round of all workers, computed in memory."""
     first = requests[0]
     if first.op == "gather":

@@ -21,7 +21,7 @@ from host_agent.options import require
 
 
 @dataclass(frozen=True)
-class RoundRequest:
+class CompressedRound:
     """One collective over tensors of one worker."""
 
     tensors: Payload  # This worker's.
@@ -37,7 +37,7 @@ class Gathered(list[Payload]):
     total: Tensor | None = None
 
 
-Rounds = Generator[RoundRequest, Any, Tensor]
+Rounds = Generator[CompressedRound, Any, Tensor]
 _NARROW: Final = (torch.float16, torch.bfloat16)
 
 
@@ -86,7 +86,7 @@ class Reducer:
         self._steps: dict[str, int] = {}
         self._difference: str | None = None
 
-    def comparison(self, device: torch.device) -> Generator[RoundRequest, Any, None]:
+    def comparison(self, device: torch.device) -> Generator[CompressedRound, Any, None]:
         """Return the rounds that compare the settings of all workers: one before the first tensor, and none afterwards.
 
         Raises MisuseError: at all workers, if one of them has another setting than rank 0.
@@ -97,7 +97,7 @@ class Reducer:
             not self._difference, self._difference
         )  # Also later, without a round that not all workers may begin.
 
-    def _compared(self, device: torch.device) -> Generator[RoundRequest, Any, str]:
+    def _compared(self, device: torch.device) -> Generator[CompressedRound, Any, str]:
         """Return how the workers differ; empty if they do not."""
         settings: dict[str, object] = {"compressor": self.compressor.name}
         settings |= {f"option {name}": value for name, value in self.compressor.options.items()}
@@ -106,10 +106,10 @@ class Reducer:
         settings |= {"seed": self.seed, **self.division}
         text = json.dumps({name: str(value) for name, value in settings.items()}).encode()
         digest = _words(hashlib.blake2b(text, digest_size=16).digest(), torch.int32, device)
-        largest, inverted = yield RoundRequest((digest, ~digest), "max")
+        largest, inverted = yield CompressedRound((digest, ~digest), "max")
         if torch.equal(largest, ~inverted):  # ~ reverses the order: the least are the largest.
             return ""
-        payloads = yield RoundRequest((_words(text, torch.uint8, device),), "gather")
+        payloads = yield CompressedRound((_words(text, torch.uint8, device),), "gather")
         first, *others = (json.loads(bytes(parts[0].tolist())) for parts in payloads)
         differences = (
             f"{name} is {wanted} at rank 0 and {given.get(name)} at rank {rank}"
@@ -154,7 +154,7 @@ class Reducer:
             asked = agreement.tensor if finite else _poisoned(agreement.tensor, agreement.op)
             statistics.bytes_agreed = payload_bytes((asked,))
             statistics.compress_ns += time.perf_counter_ns() - began
-            (shared,) = yield RoundRequest((asked,), agreement.op, agreement.root)
+            (shared,) = yield CompressedRound((asked,), agreement.op, agreement.root)
             began = time.perf_counter_ns()
             if shared.is_floating_point() and not torch.isfinite(shared).all():
                 self._count(key, statistics)
@@ -169,14 +169,14 @@ class Reducer:
         statistics.compress_ns += time.perf_counter_ns() - began
         if self.compressor.summability is Summability.NONE:
             flagged = (*payload, torch.tensor([finite], dtype=torch.uint8, device=tensor.device))
-            gathered = yield RoundRequest(flagged, "gather")
+            gathered = yield CompressedRound(flagged, "gather")
             began = time.perf_counter_ns()
             all_finite = all(bool(parts[-1]) for parts in gathered)
             total = self._sum_of(gathered, shared, context) if all_finite else None
         else:
             bad = 0 if finite else 1 if self.compressor.summability is Summability.INTEGERS else torch.nan
             flag = torch.full((1,), bad, dtype=payload[0].dtype, device=tensor.device)
-            *summed, flags = yield RoundRequest((*payload, flag), "sum")
+            *summed, flags = yield CompressedRound((*payload, flag), "sum")
             began = time.perf_counter_ns()
             all_finite = bool(flags == 0)
             total = self.compressor.decompress(tuple(summed), shared, context, self.workers)

@@ -22,7 +22,7 @@ from host_agent.joining.leaf import LeafKeeper
 from host_agent.joining.membership_status import MembershipStatus, Watcher
 from host_agent.joining.stream import JoinStream
 from host_agent.joining.worker_report import report_of
-from host_agent.lifecycle import Lifecycle, State
+from host_agent.lifecycle import Lifecycle, LifecycleState
 from host_agent.wire import Admission
 from netsum_common.channel import ChannelError, TlsFiles, connection_fault, what_to_do
 from netsum_common.closing import Closing
@@ -158,7 +158,7 @@ class Membership(Closing, OfOneProcess):
             before = self._communicator()
             if (
                 before is not None
-                and before.lifecycle.state is not State.CLOSED
+                and before.lifecycle.state is not LifecycleState.CLOSED
                 and not is_used(self.admission)
             ):
                 raise MisuseError(f"close the communicator of job {self.job} before making the next")
@@ -339,7 +339,7 @@ class Membership(Closing, OfOneProcess):
             self._stream.send(FromWorker(held=jobs_pb2.Held(epoch=used.epoch, fixed=fixed)))
             return
         failure = communicator.lifecycle.cause
-        closed = communicator.lifecycle.state is State.CLOSED
+        closed = communicator.lifecycle.state is LifecycleState.CLOSED
         until = hold.until if hold.HasField("until") else None
         position = communicator.control.hold(until, tuple(hold.missing))
         fixed = "its communicator has failed" if failure else "it has closed" if closed else ""

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from host_agent.compression.exchange import TorchExchange, run
-from host_agent.compression.reducer import Reducer, RoundRequest
+from host_agent.compression.reducer import CompressedRound, Reducer
 from host_agent.compression.registry import compressor_of, memory_of
 
 
@@ -71,7 +71,7 @@ class StrategyExchange(TorchExchange):
             compressor = compressor_of(compression, {})
             self.reducer = Reducer(compressor, memory_of(memory), self.rank, self.workers)
 
-    def begin(self, request: RoundRequest) -> Callable[[], Any]:
+    def begin(self, request: CompressedRound) -> Callable[[], Any]:
         """Begin a round of a compressed reduction, and count it."""
         under_way = super().begin(request)
 

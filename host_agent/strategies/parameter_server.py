@@ -18,7 +18,7 @@ _HEADER, _PAYLOAD = 1, 2  # Tags.
 _SERVE_THERE = f"rank {SERVER} is the parameter server: call serve() there"
 
 
-class Request(IntEnum):
+class ServerRequest(IntEnum):
     """Kinds of a worker's request."""
 
     PUSH = 1  # A gradient follows.
@@ -113,16 +113,16 @@ class ServedStrategy(Strategy):
         """Process one message; return whether another will follow."""
         header = self.exchange.receive(torch.zeros(3, dtype=torch.int64), worker, _HEADER)
         request, version, clock = header.tolist()
-        if request == Request.END:
+        if request == ServerRequest.END:
             return False
         payload = None
-        if request != Request.PULL:
+        if request != ServerRequest.PULL:
             payload = self.exchange.receive(torch.empty_like(self.vector()), worker, _PAYLOAD)
         with self._changed:
             if self._clocks[worker] != clock:
                 self._clocks[worker] = clock
                 self._changed.notify_all()
-            if request == Request.PUSH:
+            if request == ServerRequest.PUSH:
                 self.staleness.append(self.version - version)
                 self.version += 1
                 self.apply(payload)
@@ -149,17 +149,17 @@ class ServedStrategy(Strategy):
 
     def push(self, gradient: Tensor) -> None:
         """Send a gradient."""
-        self._send_request(Request.PUSH)
+        self._send_request(ServerRequest.PUSH)
         self.exchange.send(gradient, SERVER, _PAYLOAD)
 
     def pull(self) -> None:
         """Load the server's parameters."""
-        self._send_request(Request.PULL)
+        self._send_request(ServerRequest.PULL)
         self.load(self._reply())
 
     def swap(self, parameters: Tensor) -> Tensor:
         """Send this worker's parameters, and return the server's."""
-        self._send_request(Request.ELASTIC)
+        self._send_request(ServerRequest.ELASTIC)
         self.exchange.send(parameters, SERVER, _PAYLOAD)
         return self._reply()
 
@@ -172,10 +172,10 @@ class ServedStrategy(Strategy):
         if self.serves:
             self.require(self._served, _SERVE_THERE)
             return
-        self._send_request(Request.END)
+        self._send_request(ServerRequest.END)
         self.load(self.exchange.receive(torch.empty_like(self.vector()), SERVER, _PAYLOAD))
 
-    def _send_request(self, request: Request) -> None:
+    def _send_request(self, request: ServerRequest) -> None:
         self.exchange.send(torch.tensor([int(request), self.version, self.steps]), SERVER, _HEADER)
 
     def _reply(self) -> Tensor:

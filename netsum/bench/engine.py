@@ -28,7 +28,7 @@ _CHUNKS = {64: 8000, 256: 4000}
 
 
 @dataclass
-class Comparison:
+class EngineComparison:
     """Packets/s of the runs with one program; `twin` is empty where no C compiler is installed."""
 
     lanes: int
@@ -74,7 +74,7 @@ class BenchError(NetsumError):
     """A measurement failed; the message says why, and what to do."""
 
 
-def measure(lanes: int, runs: int = 3) -> Comparison:
+def measure(lanes: int, runs: int = 3) -> EngineComparison:
     """Run the engine and the C program, `runs` times each, alternating."""
     job = BenchJob(WORKERS, lanes, port=0)
     switch = Switch(load_program(compiled_program(lanes).json))
@@ -82,7 +82,7 @@ def measure(lanes: int, runs: int = 3) -> Comparison:
     packets = contributions(job, _CHUNKS[lanes])
     batches = _batches(packets)
     loops = max(1, round(np.ceil(400_000 / len(packets))))
-    comparison = Comparison(lanes, len(packets))
+    comparison = EngineComparison(lanes, len(packets))
     twin = Twin(job, BATCH) if compiler() else None
     if twin:
         _check_twin(switch, twin, batches)

@@ -34,7 +34,7 @@ DEVICES = ("cpu", "cuda")
 
 
 @dataclass
-class Comparison:
+class TorchComparison:
     """Measurements of ranks."""
 
     # Seconds of a collective, by (name, bytes, dtype) and backend, one for each run; bytes that rank 0 received likewise.
@@ -90,9 +90,11 @@ def plan_of(runs: int, collectives: str, sizes: str, examples: str, dtypes: str,
     )
 
 
-def compare(plan: TorchPlan, where: RunningTestbed | int, *, controller: str, folder: Path) -> Comparison:
+def compare(
+    plan: TorchPlan, where: RunningTestbed | int, *, controller: str, folder: Path
+) -> TorchComparison:
     """Run a rank on each host of a testbed, or some on loopback, and return their measurements; `RankError` if a rank failed."""
-    comparison = Comparison()
+    comparison = TorchComparison()
     os.environ["NETSUM_CONTROLLER"] = controller
     run_ranks("torch_rank", plan.to_json(), where, folder, SILENCE_S, comparison.on_message)
     return comparison
@@ -102,7 +104,7 @@ def _spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.2f} ({min(values):.2f} … {max(values):.2f})"
 
 
-def print_collectives(comparison: Comparison) -> None:
+def print_collectives(comparison: TorchComparison) -> None:
     """Print the times of the collectives, how they compare, and what rank 0 received."""
     mpi = any("mpi" in by_backend for by_backend in comparison.seconds.values())
     rows = ProgressRows(
@@ -124,7 +126,7 @@ def print_collectives(comparison: Comparison) -> None:
     rows.print()
 
 
-def print_examples(comparison: Comparison) -> None:
+def print_examples(comparison: TorchComparison) -> None:
     """Print the times of the examples' steps, and how they compare: as a multiple of a step over Gloo."""
     rows = ProgressRows(
         "example", "gradients", "over", ">ms a step", ">x Gloo", ">computing", ">communicating", ">size, MB", ">sent, MB",

@@ -22,7 +22,7 @@ from netsum.allreduce.session import loopback_controller
 from netsum.bench.machine import machine_and_date
 from netsum.bench.testbeds import testbed
 from netsum.bench.torch_comparison import (
-    Comparison,
+    TorchComparison,
     compare,
     plan_of,
     print_collectives,
@@ -42,7 +42,7 @@ _OPEN_MPI = {
 _MPI_TIMEOUT_S = 600.0
 
 
-def _on_loopback(plan: TorchPlan, workers: int, lanes: int) -> Comparison:
+def _on_loopback(plan: TorchPlan, workers: int, lanes: int) -> TorchComparison:
     with (
         tempfile.TemporaryDirectory() as name,
         loopback_controller(workers, lanes, 0, Path(name)) as controller,
@@ -53,7 +53,7 @@ def _on_loopback(plan: TorchPlan, workers: int, lanes: int) -> Comparison:
     return comparison
 
 
-def _on_testbed(plan: TorchPlan, topology: str, lanes: int, rate: str, loss: str) -> Comparison:
+def _on_testbed(plan: TorchPlan, topology: str, lanes: int, rate: str, loss: str) -> TorchComparison:
     with (
         testbed(topology, switch="embedded", lanes=lanes, rate=rate, loss_percent=loss) as bed,
         tempfile.TemporaryDirectory() as name,
@@ -61,7 +61,7 @@ def _on_testbed(plan: TorchPlan, topology: str, lanes: int, rate: str, loss: str
         return compare(plan, bed, controller=bed.controller_address, folder=Path(name))
 
 
-def _measure_mpi(plan: TorchPlan, workers: int, comparison: Comparison) -> None:
+def _measure_mpi(plan: TorchPlan, workers: int, comparison: TorchComparison) -> None:
     """Measure the same all-reduces with MPI, in processes of its own, after those of the two backends."""
     command = [MPIRUN, "-n", str(workers), sys.executable, "-m", "netsum.bench.mpi_rank"]
     command += [str(workers), plan.to_json()]

@@ -44,7 +44,7 @@ _BMV2_SLOTS = 32  # libpcap's buffer of 2 MB holds this many packets of BMv2's s
 
 
 @dataclass
-class Comparison:
+class VethComparison:
     """Packets/s of the runs with one program."""
 
     lanes: int
@@ -236,13 +236,13 @@ def measure(
     runs: int = 3,
     *,
     bmv2: bool = True,
-) -> Comparison:
+) -> VethComparison:
     """Run one program on all switches, `runs` times each, alternating.
 
     Raises TestbedError if a switch did not come up, or lost packets.
     """
     packets -= packets % (workers * slots)
-    comparison = Comparison(lanes, workers, packets)
+    comparison = VethComparison(lanes, workers, packets)
     chosen = (
         [EMBEDDED, XDP] + ([BY_HAND] if compiler() else []) + ([BMV2] if bmv2 and shutil.which(BMV2) else [])
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from netsum.cli.parameters import Group, one_of, parameters_of
+from netsum.cli.parameters import DescribedGroup, one_of, parameters_of
 from netsum.cli.texts import FAULT, INTERRUPTED, USAGE
 from netsum.command_errors import UsageError
 from netsum.extras import DISTRIBUTIONS, install_command
@@ -23,7 +23,7 @@ from netsum_common.logs import recorded
 _OURS = ("netsum", "netsum_common", "host_agent", "controller", "sim", "topologies")
 
 
-class CommandGroup(Group):
+class CommandGroup(DescribedGroup):
     """The group of all commands, whose errors are reported here, and not by Typer."""
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **options: Any) -> Any:  # type: ignore[override]  # Typer names all

@@ -145,14 +145,14 @@ class Command(_Described, TyperCommand):
         return super().invoke(ctx)
 
 
-class Group(_Described, TyperGroup):
+class DescribedGroup(_Described, TyperGroup):
     """A group of commands."""
 
 
 class Commands(typer.Typer):
     """A group of commands, to which they are added by decorators."""
 
-    def __init__(self, *, cls: type[TyperGroup] = Group, **options: Any) -> None:
+    def __init__(self, *, cls: type[TyperGroup] = DescribedGroup, **options: Any) -> None:
         super().__init__(cls=cls, no_args_is_help=True, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:

@@ -10,7 +10,7 @@ from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
 
 if TYPE_CHECKING:
-    from netsum.repro.runs import Compared
+    from netsum.repro.runs import ComparedRun
 
 EPILOG = epilog(
     ("netsum repro -- torchrun --nproc-per-node 4 train.py", "exact sums, plain sums and Gloo"),
@@ -33,7 +33,7 @@ class Sums(StrEnum):
     gloo = "gloo"
 
 
-class Change(StrEnum):
+class ReproChange(StrEnum):
     """Conditions that change between runs."""
 
     buckets = "buckets"
@@ -55,7 +55,7 @@ def repro(
         ),
     ] = None,
     condition: Annotated[
-        list[Change] | None,
+        list[ReproChange] | None,
         typer.Option(help="What to change, one at a time. Default: everything.", show_default=False),
     ] = None,
     workers: Annotated[
@@ -112,7 +112,7 @@ def repro(
         raise typer.Exit(1)
 
 
-def _show(compared: "Compared") -> None:
+def _show(compared: "ComparedRun") -> None:
     from netsum.terminal import echo
 
     where = "" if compared.first is None else f"  {compared.first}"

@@ -18,7 +18,7 @@ from netsum.command_errors import CommandError, UsageError, kept_when_interrupte
 
 if TYPE_CHECKING:
     from sim.experiments.experiment import Experiment
-    from sim.experiments.store import Store
+    from sim.experiments.store import ResultStore
     from sim.experiments.sweeping import Executor, Finished, Swept
 
 sim_app = Commands(
@@ -243,16 +243,16 @@ def sim_compare(
     made.print()
 
 
-def _open(name: str, settings: list[str] | None, folder: Path | None) -> tuple[Experiment, Store]:
+def _open(name: str, settings: list[str] | None, folder: Path | None) -> tuple[Experiment, ResultStore]:
     from netsum.simulation import programs
     from sim.experiments.experiment import load_experiment
-    from sim.experiments.store import Store
+    from sim.experiments.store import ResultStore
 
     read = load_experiment(name, dict(_setting(each) for each in settings or ()))
     whole = folder or Path("runs") / "sim" / Path(name).stem
     # Other settings have a report of their own; points that both have are computed once.
     own = whole if folder or not settings else whole / re.sub(r"[^\w.=-]+", "_", ",".join(settings))[:100]
-    return read, Store(own, read, programs(), points=whole / "points")
+    return read, ResultStore(own, read, programs(), points=whole / "points")
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -272,7 +272,7 @@ def _setting(text: str) -> tuple[str, Any]:
         raise SettingError(f"--set {key}: {error}") from None
 
 
-def _compute(read: Experiment, store: Store, executor: Executor) -> None:
+def _compute(read: Experiment, store: ResultStore, executor: Executor) -> None:
     from netsum.simulation import programs
     from sim.experiments.estimate import Estimate, estimate
     from sim.experiments.sweeping import sweep
@@ -335,7 +335,7 @@ def _progress() -> Callable[[Swept, Finished | None], None]:
     return show
 
 
-def _report(store: Store) -> None:
+def _report(store: ResultStore) -> None:
     from netsum.terminal import ProgressRows
     from sim.experiments.report import write_report
     from sim.experiments.store import read_rows
@@ -379,7 +379,7 @@ def _report(store: Store) -> None:
     print(f"report:  {write_report(store)}")
 
 
-def _record(read: Experiment, store: Store, captured: tuple[str, ...], traced: bool) -> None:
+def _record(read: Experiment, store: ResultStore, captured: tuple[str, ...], traced: bool) -> None:
     from netsum.simulation import programs
     from sim.experiments.recording import record
 

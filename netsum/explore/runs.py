@@ -12,7 +12,7 @@ from sim.explore import checkpoint as checkpoints
 from sim.explore.configurations import CONFIGURATIONS
 from sim.explore.drawing import text
 from sim.explore.engine.world import LEFT_OUT_WRONGLY, MACHINE_ERROR
-from sim.explore.scenario import Scenario
+from sim.explore.scenario import ExplorerScenario
 from sim.explore.schedules import read_schedule
 from sim.explore.search import Order, Search, SearchProgress, SearchResult
 from sim.explore.shrink import violates
@@ -35,7 +35,7 @@ def print_configurations() -> None:
     shown.print()
 
 
-def _extras(scenario: Scenario) -> str:
+def _extras(scenario: ExplorerScenario) -> str:
     extras = []
     if scenario.kills:
         extras.append(f"{scenario.kills} worker dies")
@@ -150,7 +150,7 @@ def _verdict(result: SearchResult) -> str:
     return "paused"
 
 
-def replay(path: Path, *, faulty: Callable[[str, Scenario, Path], System] | None = None) -> bool:
+def replay(path: Path, *, faulty: Callable[[str, ExplorerScenario, Path], System] | None = None) -> bool:
     """Run a schedule and print it; returns whether nothing was violated.
 
     `faulty`: builds the system of a schedule that was found with a fault put in, from the fault's name, the scenario and the

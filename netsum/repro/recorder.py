@@ -36,7 +36,7 @@ _AS_GLOO += " broadcast gather recv recv_anysource reduce scatter send"
 """Calls that it leaves to Gloo."""
 
 
-class Recorder:
+class GlooRecorder:
     """Writes `rank0.jsonl`, a line for each tensor and step, and `rank0.bin`, the tensors one after the other."""
 
     def __init__(self, folder: Path, steps: int) -> None:
@@ -100,7 +100,7 @@ class Recorder:
 
 def install() -> None:
     """Record this process, and obey the condition in its environment."""
-    recorder = Recorder(Path(os.environ["NETSUM_REPRO"]), int(os.environ["NETSUM_REPRO_STEPS"]))
+    recorder = GlooRecorder(Path(os.environ["NETSUM_REPRO"]), int(os.environ["NETSUM_REPRO_STEPS"]))
     os.register_at_fork(after_in_child=recorder.show_stacks)
     recorder.show_stacks()
     register_optimizer_step_pre_hook(recorder.before)
@@ -117,7 +117,7 @@ def install() -> None:
         _choose_buckets(recorder, int(os.environ["NETSUM_REPRO_BUCKET"]))
 
 
-def _choose_buckets(recorder: Recorder, size: int) -> None:
+def _choose_buckets(recorder: GlooRecorder, size: int) -> None:
     made = nn.parallel.DistributedDataParallel.__init__
 
     @functools.wraps(made)
@@ -128,7 +128,7 @@ def _choose_buckets(recorder: Recorder, size: int) -> None:
     nn.parallel.DistributedDataParallel.__init__ = make
 
 
-def _choose_backend(recorder: Recorder) -> None:
+def _choose_backend(recorder: GlooRecorder) -> None:
     over = os.environ.get("NETSUM_REPRO_OVER")
     reverse = os.environ.get("NETSUM_REPRO_ORDER") == "reversed"
     begin = dist.init_process_group

@@ -52,7 +52,7 @@ _PROCESSES: Final = re.compile(r"(--nproc[-_]per[-_]node)(=|$)(.*)")
 
 
 @dataclass
-class Compared:
+class ComparedRun:
     """A run beside the first run over the same sums."""
 
     # over, condition: names of `OVER`, and of `CONDITIONS`, "repeated", "seeded", "workers N" or "controller ADDRESS".
@@ -72,7 +72,7 @@ class Compared:
 class Findings:
     """All runs, and a sentence for each cause of a difference."""
 
-    runs: list[Compared] = field(default_factory=list)
+    runs: list[ComparedRun] = field(default_factory=list)
     causes: list[str] = field(default_factory=list)
 
     @property
@@ -156,7 +156,7 @@ def examine(
     overs: Sequence[str],
     conditions: Mapping[str, Mapping[str, str]],
     workers: Sequence[int],
-    report: Callable[[Compared], None],
+    report: Callable[[ComparedRun], None],
 ) -> Findings:
     """Run a training under all conditions. `overs`: names of `OVER`. `workers`: other numbers of workers to try."""
     if shutil.which(training.command[0]) is None:
@@ -180,7 +180,7 @@ class _Series:
     """The runs over one kind of sums."""
 
     def __init__(
-        self, training: Training, over: str, findings: Findings, report: Callable[[Compared], None]
+        self, training: Training, over: str, findings: Findings, report: Callable[[ComparedRun], None]
     ) -> None:
         self._training, self._over, self._findings, self._report = training, over, findings, report
         self._environment = dict(OVER[over])
@@ -212,7 +212,7 @@ class _Series:
             if self._compare(f"workers {count}", {}, count).first is not None:
                 self._found(f"depends on {MEANING['workers']}")
 
-    def _compare(self, name: str, environment: Mapping[str, str], workers: int | None = None) -> Compared:
+    def _compare(self, name: str, environment: Mapping[str, str], workers: int | None = None) -> ComparedRun:
         folder = self._run(name, environment, workers)
         first = first_difference(self._base, folder)
         result = "same" if first is None else "different"
@@ -222,8 +222,8 @@ class _Series:
             shutil.rmtree(folder)
         return self._add(name, result, first)
 
-    def _add(self, name: str, result: str, first: Difference | None) -> Compared:
-        compared = Compared(self._over if self.grouped else "process", name, result, first)
+    def _add(self, name: str, result: str, first: Difference | None) -> ComparedRun:
+        compared = ComparedRun(self._over if self.grouped else "process", name, result, first)
         self._findings.runs.append(compared)
         self._report(compared)
         return compared

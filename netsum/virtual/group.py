@@ -13,13 +13,13 @@ from host_agent.errors import MisuseError
 from netsum.virtual.network import UniformLinks
 from netsum.virtual.rounds import RoundsOfJob, VirtualCommunicator
 from netsum.virtual.timeline import Links
-from netsum.virtual.world import Threads, World
+from netsum.virtual.world import Threads, VirtualWorld
 
 Result = TypeVar("Result")
 _SUM: Final = dist.ReduceOp.SUM
 
 
-def groups(world: World) -> "list[VirtualGroup]":
+def groups(world: VirtualWorld) -> "list[VirtualGroup]":
     """Return the group of all workers of a world, as each of them has it."""
     exchange = _Shared()
     members = list(range(world.workers))
@@ -61,7 +61,7 @@ class VirtualGroup(dist.ProcessGroup):
     those that look a group up do not.
     """
 
-    def __init__(self, world: World, members: list[int], rank: int, shared: _Shared) -> None:
+    def __init__(self, world: VirtualWorld, members: list[int], rank: int, shared: _Shared) -> None:
         super().__init__(rank, len(members))
         self._world, self._members, self._shared = world, members, shared
         self._place = rank
@@ -148,12 +148,12 @@ class VirtualGroup(dist.ProcessGroup):
 
 
 def run_workers(
-    workers: int, body: Callable[[int, VirtualGroup, World], Result], links: Links | None = None
-) -> tuple[list[Result], World]:
+    workers: int, body: Callable[[int, VirtualGroup, VirtualWorld], Result], links: Links | None = None
+) -> tuple[list[Result], VirtualWorld]:
     """Run `body(rank, group, world)` at each of several workers in virtual time.
 
     `links`: by default communication takes no time. Returns the result of each, and the world with its events.
     """
-    world = World(workers, links or UniformLinks())
+    world = VirtualWorld(workers, links or UniformLinks())
     members = groups(world)
     return world.run(lambda rank: body(rank, members[rank], world)), world

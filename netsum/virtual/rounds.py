@@ -12,7 +12,7 @@ import numpy.typing as npt
 from host_agent.collectives import Reduced
 from host_agent.errors import MisuseError
 from host_agent.rounds import AHEAD
-from netsum.virtual.world import World
+from netsum.virtual.world import VirtualWorld
 
 Array = npt.NDArray[Any]
 
@@ -75,7 +75,7 @@ class RoundsOfJob:
 class VirtualCommunicator:
     """A communicator of a job with a quorum, as far as strategies use it; made by `VirtualGroup.communicator`."""
 
-    def __init__(self, world: World, rank: int, job: RoundsOfJob) -> None:
+    def __init__(self, world: VirtualWorld, rank: int, job: RoundsOfJob) -> None:
         self.worker_id, self.num_workers = rank, job.workers
         self._world, self._job = world, job
 
@@ -93,7 +93,9 @@ class VirtualRounds:
     `ahead`: limit on kept results that a worker has not taken; at the limit the others wait.
     """
 
-    def __init__(self, world: World, rank: int, job: RoundsOfJob, count: int, size: int, ahead: int) -> None:
+    def __init__(
+        self, world: VirtualWorld, rank: int, job: RoundsOfJob, count: int, size: int, ahead: int
+    ) -> None:
         self.number = 0  # How many results have been taken.
         self._world, self._rank, self._job = world, rank, job
         self._count, self._size, self._ahead = count, size, ahead

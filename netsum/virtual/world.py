@@ -17,7 +17,7 @@ class _Stopped(BaseException):
     """Another activity has failed."""
 
 
-class World:
+class VirtualWorld:
     """A clock that the threads of several workers share.
 
     Results depend on the workers' computing and the links alone: a thread runs until its next event, then the one whose
@@ -149,7 +149,7 @@ class World:
 class Threads:
     """`threading` as far as strategies use it, in virtual time."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: VirtualWorld) -> None:
         self._world = world
 
     def Thread(
@@ -164,7 +164,7 @@ class Threads:
 
 
 class _Thread:
-    def __init__(self, world: World, target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    def __init__(self, world: VirtualWorld, target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self._world, self._target, self._arguments = world, target, arguments
         self._activity = -1
 
@@ -178,7 +178,7 @@ class _Thread:
 class _Condition:
     """A condition whose lock does nothing: one thread runs at a time, and none waits while it holds the lock."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: VirtualWorld) -> None:
         self._world = world
         self._name = world.conditions
         world.conditions += 1

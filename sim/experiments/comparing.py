@@ -62,7 +62,7 @@ class Compared:
 
 
 def compare(one: Path, other: Path) -> list[Compared]:
-    """Compare the times of two runs. Raises SettingError, StoreError if one of the folders holds no results."""
+    """Compare the times of two runs. Raises SettingError, ResultStoreError if one of the folders holds no results."""
     first, second = _summaries(one), _summaries(other)
     keys = list(first) + [key for key in second if key not in first]
     return [

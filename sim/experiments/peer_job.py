@@ -13,7 +13,7 @@ from sim.experiments.scenario import Scenario, host_cost
 from sim.experiments.work import Work, late_ns, slowness
 from sim.network.engine.engine_records import PS_PER_NS
 from sim.network.messages import Messages, TransportParameters
-from sim.peers.group import Group, Tokens
+from sim.peers.group import PeerGroup, Tokens
 from sim.peers.table import COLOCATED, PEERS, PIECES, server_count
 
 _LEAST_WINDOW, _MOST_WINDOW = 32, 1024
@@ -58,7 +58,7 @@ class PeerJob:
         hosts = scenario.hosts_of(job, server_count(job.contender, job.servers, job.workers))
         workers = hosts[: job.workers]
         self.nodes = workers
-        self._group = Group(
+        self._group = PeerGroup(
             self._messages,
             workers,
             workers if job.contender in COLOCATED else hosts[job.workers :],

@@ -11,7 +11,7 @@ from sim.experiments.experiment import Point
 from sim.experiments.perfetto import packet_text, write_trace
 from sim.experiments.running import Watch, run_point
 from sim.experiments.scenario import Programs, Scenario
-from sim.experiments.store import StoreError
+from sim.experiments.store import ResultStoreError
 from sim.network.engine.engine_records import PS_PER_NS
 from sim.network.engine.trace import LEAVES
 
@@ -24,7 +24,7 @@ def record(
     """Run a point again and write down its packets; returns the files.
 
     `captured`: links, by name (``h1>s1``, with * for any), each of which gets a capture of its own. Raises SettingError,
-    PointFailedError, StoreError: with a sentence.
+    PointFailedError, ResultStoreError: with a sentence.
     """
     watch = Watch(captured, traced)
     run_point(point, programs, watch)
@@ -50,7 +50,7 @@ def record(
             )
             written += [path, page]
     except OSError as error:
-        raise StoreError(f"cannot write to {folder}: {error.strerror or error}") from None
+        raise ResultStoreError(f"cannot write to {folder}: {error.strerror or error}") from None
     return written
 
 

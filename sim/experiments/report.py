@@ -9,7 +9,7 @@ from sim.experiments.drawing import draw
 from sim.experiments.experiment import Experiment
 from sim.experiments.limits import Limit
 from sim.experiments.plot import Mark, line_plot
-from sim.experiments.store import Store, StoreError
+from sim.experiments.store import ResultStore, ResultStoreError
 from sim.experiments.summary import MEASURES, Median, Summary, checked, commonest, summarize, trains
 from topologies.units import quantity
 
@@ -44,15 +44,15 @@ svg { width: 100%; height: auto; max-width: 760px } pre { background: #f5f7fa; p
 """
 
 
-def write_report(store: Store) -> Path:
+def write_report(store: ResultStore) -> Path:
     """Write ``report.html``, and its plots as SVG files, into the folder of the results; returns the page.
 
-    Raises StoreError if there are no results, or it cannot be written.
+    Raises ResultStoreError if there are no results, or it cannot be written.
     """
     experiment = store.experiment
     found = [(point, *store.get(point)) for point in store.computed()]
     if not found:
-        raise StoreError(f"{store.folder} holds no results yet: run the experiment first")
+        raise ResultStoreError(f"{store.folder} holds no results yet: run the experiment first")
     rows = [row for _, those, _ in found for row in those]
     summaries = summarize(rows, experiment.varies)
     missing = len(experiment.points) - len(found)
@@ -87,7 +87,7 @@ def write_report(store: Store) -> Path:
             (store.folder / f"plot{at + 1}.svg").write_text(svg, encoding="utf-8")
         path.write_text("\n".join(part for part in parts if part) + "\n", encoding="utf-8")
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from None
+        raise ResultStoreError(f"cannot write {path}: {error.strerror or error}") from None
     return path
 
 

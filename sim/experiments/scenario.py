@@ -21,7 +21,7 @@ from sim.experiments.settings import EventTable, JobTable, Settings, TopologyTab
 from sim.network.engine.scripts import DELAY, DROP
 from sim.network.graph import Node
 from sim.network.network import Network
-from sim.network.parameters import Bursts, Faults, HostCost, LinkParameters, SwitchCost, Traffic
+from sim.network.parameters import BackgroundTraffic, Bursts, Faults, HostCost, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch
 from sim.network.trees import tree_controller
 from sim.peers.table import server_count
@@ -289,7 +289,7 @@ def _add_traffic(point: Point, scenario: Scenario) -> None:
         scenario.network.add_traffic(
             scenario.network.by_name[flow.source],
             scenario.network.by_name[flow.target],
-            Traffic(flow.rate, flow.packet, flow.burst, flow.gaps, flow.start, flow.stop),
+            BackgroundTraffic(flow.rate, flow.packet, flow.burst, flow.gaps, flow.start, flow.stop),
         )
 
 

@@ -3,7 +3,7 @@
 A point's file is named by a hash of everything that determines its result, so that no point is computed twice and an
 interrupted run resumes.
 
-Failures raise `StoreError`; the message says what is wrong.
+Failures raise `ResultStoreError`; the message says what is wrong.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from sim.experiments.running import PointResult
 from sim.experiments.scenario import Programs
 
 
-class StoreError(SimulationError):
+class ResultStoreError(SimulationError):
     """Results cannot be written or read; the message says where and why."""
 
 
@@ -55,51 +55,53 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], notes: Mapping[str
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from None
+        raise ResultStoreError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def read_rows(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the rows of a Parquet file, and its notes."""
     arrow = _arrow()
     if not path.is_file():
-        raise StoreError(f"cannot read {path}: there is no such file")
+        raise ResultStoreError(f"cannot read {path}: there is no such file")
     try:
         table = arrow.parquet.read_table(path)
     except (OSError, arrow.ArrowException) as error:
-        raise StoreError(f"cannot read {path}: {error}; without it, its results are computed again") from None
+        raise ResultStoreError(
+            f"cannot read {path}: {error}; without it, its results are computed again"
+        ) from None
     notes = json.loads((table.schema.metadata or {}).get(b"netsum", b"{}"))
     return table.to_pylist(), notes
 
 
 def load_run(folder: Path) -> Experiment:
-    """Return the experiment whose results a folder holds. Raises SettingError, StoreError if it holds none."""
+    """Return the experiment whose results a folder holds. Raises SettingError, ResultStoreError if it holds none."""
     return _read_settings(folder)[0]
 
 
 def _read_settings(folder: Path) -> tuple[Experiment, dict[str, Any]]:
-    """Return an experiment, and what `Store` wrote beside its file."""
+    """Return an experiment, and what `ResultStore` wrote beside its file."""
     try:
         text = (folder / "experiment.toml").read_text(encoding="utf-8")
         chosen = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
-        raise StoreError(f"{folder} holds no experiment's results: {said}") from None
+        raise ResultStoreError(f"{folder} holds no experiment's results: {said}") from None
     if isinstance(chosen, dict):
         chosen = {"stamp": "", "points": "points", **chosen}
     expected = {"name": str, "overrides": dict, "stamp": str, "points": str}
     if not isinstance(chosen, dict) or not all(
         isinstance(chosen.get(key), kind) for key, kind in expected.items()
     ):
-        raise StoreError(
+        raise ResultStoreError(
             f"{folder / 'settings.json'}: expected an object with {', '.join(expected)}, as `netsum sim run` writes it"
         )
     return parse_experiment(text, chosen["name"], chosen["overrides"]), chosen
 
 
-def load_store(folder: Path, programs: Programs) -> "Store":
+def load_store(folder: Path, programs: Programs) -> "ResultStore":
     """Return the store of results that are there, whatever programs and sources they were computed with.
 
-    Raises SettingError, StoreError if there are none.
+    Raises SettingError, ResultStoreError if there are none.
     """
     experiment, chosen = _read_settings(folder)
     points = folder / chosen["points"]
@@ -108,13 +110,13 @@ def load_store(folder: Path, programs: Programs) -> "Store":
     if collected.is_file():  # Perhaps of other sources than those of the last run, which was interrupted.
         stamps.append(read_rows(collected)[1].get("stamp", ""))
     for stamp in stamps:
-        store = Store(folder, experiment, programs, stamp=stamp, points=points)
+        store = ResultStore(folder, experiment, programs, stamp=stamp, points=points)
         if any(store.computed()):
             return store
-    raise StoreError(f"{folder} holds no results yet: run the experiment first")
+    raise ResultStoreError(f"{folder} holds no results yet: run the experiment first")
 
 
-class Store:
+class ResultStore:
     """The folder of an experiment's results.
 
     `stamp`: of the programs and sources whose results are meant, if not those that are here. `points`: folder of the points'
@@ -147,7 +149,7 @@ class Store:
             }
             (folder / "settings.json").write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
         except OSError as error:
-            raise StoreError(f"cannot write to {folder}: {error.strerror or error}") from None
+            raise ResultStoreError(f"cannot write to {folder}: {error.strerror or error}") from None
 
     def path_of(self, point: Point) -> Path:
         """Return where the results of a point are."""

@@ -13,7 +13,7 @@ from sim.experiments.experiment import Experiment, Point
 from sim.experiments.netsum_job import WrongSumError
 from sim.experiments.running import PointFailedError, PointResult, run_point
 from sim.experiments.scenario import Programs, check_topology
-from sim.experiments.store import Store
+from sim.experiments.store import ResultStore
 from topologies.children import held_signals
 
 CONNECT_TIMEOUT_S = 30.0
@@ -127,7 +127,7 @@ def on_dask(address: str | None = None, workers: int | None = None) -> Executor:
 
 def sweep(
     experiment: Experiment,
-    store: Store,
+    store: ResultStore,
     programs: Programs,
     executor: Executor = here,
     on_finished: Callable[[Swept, Finished | None], None] = lambda swept, finished: None,
@@ -136,7 +136,7 @@ def sweep(
 
     Every point is stored as it finishes, so an interrupt loses no finished point.
 
-    Raises SettingError, before any point is computed, if a point's topology cannot be. Raises SchedulerError, StoreError if the
+    Raises SettingError, before any point is computed, if a topology cannot be. Raises SchedulerError, ResultStoreError if the
     rest cannot be computed; computed points are kept.
     """
     missing = [point for point in experiment.points if not store.has(point)]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from host_agent.errors import NetsumError
 from netsum_common.sources import sources_stamp
 from sim.explore.engine.found_states import SEARCH
-from sim.explore.scenario import Scenario, from_document
+from sim.explore.scenario import ExplorerScenario, from_document
 from sim.explore.search import Search
 from sim.explore.system import System
 
@@ -105,7 +105,7 @@ def load(folder: Path, memory_bytes: int) -> tuple[Search, Path]:
         raise CheckpointError(
             f"{folder} was written by other code (P4 program, worker core or explorer): start the exploration again"
         )
-    scenario: Scenario = from_document(document["scenario"])
+    scenario: ExplorerScenario = from_document(document["scenario"])
     system = System(scenario, program)
     search = Search(
         system,

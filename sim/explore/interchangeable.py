@@ -7,14 +7,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sim.explore.scenario import BlockPass, Scenario
+from sim.explore.scenario import BlockPass, ExplorerScenario
 from sim.explore.work import SUMMED
 
 _MOST: Final = 120
 """Permutations. Where there are more, some workers stay in their places."""
 
 
-def permutations_of(scenario: Scenario) -> npt.NDArray[np.uint8]:
+def permutations_of(scenario: ExplorerScenario) -> npt.NDArray[np.uint8]:
     """Return all permutations: uint8[n, hosts], which host comes to each place; the first leaves all in place."""
     groups = _groups(scenario)
     while prod(factorial(len(group)) for group in groups) > _MOST:
@@ -29,7 +29,7 @@ def permutations_of(scenario: Scenario) -> npt.NDArray[np.uint8]:
     return np.array(rows, np.uint8)
 
 
-def _groups(scenario: Scenario) -> list[list[int]]:
+def _groups(scenario: ExplorerScenario) -> list[list[int]]:
     """Return the hosts that mean the same, each once."""
     groups: dict[tuple[object, ...], list[int]] = {}
     # In a tree, a switch's retransmissions to its parent depend on its child 0; entries of an epoch are written in the order of

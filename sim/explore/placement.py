@@ -17,7 +17,7 @@ from controller.trees import Place, Tree, place_tree, tree_switches
 from host_agent.job_api.job_request import JobRequest
 from host_agent.wire.admission import Admission
 from netsum_common.targets import Capabilities
-from sim.explore.scenario import Scenario, ScenarioError
+from sim.explore.scenario import ExplorerScenario, ScenarioError
 from sim.frames import FIRST_UDP_PORT
 from sim.programming import TOKEN_STEP
 
@@ -35,7 +35,7 @@ class Stage:
 class Placement:
     """The jobs of a scenario."""
 
-    def __init__(self, scenario: Scenario, lanes: int) -> None:
+    def __init__(self, scenario: ExplorerScenario, lanes: int) -> None:
         self._scenario = scenario
         self._lanes = lanes
         shape = scenario.shape

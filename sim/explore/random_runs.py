@@ -14,7 +14,7 @@ from controller.entries import COUNTERS, TREE_COUNTERS
 from host_agent.protocol.records import COUNTERS as CORE_COUNTERS
 from sim.explore.engine.fair import FAIR_ROUNDS
 from sim.explore.random_walk import FAULT_KINDS, WALK, WEIGHTS, random_runs
-from sim.explore.scenario import Scenario, passes_of
+from sim.explore.scenario import ExplorerScenario, passes_of
 from sim.explore.story import StoryStep, Walk
 from sim.explore.system import System
 from sim.explore.worker_code import WorkerCode
@@ -31,7 +31,7 @@ _WITH_QUORUM: Final = passes_of(
     *("quorum", "contributors", "sparse", "quorum", "contributors", "barrier"),
 )
 
-_system: Final = partial(Scenario, slots=4, rounds=_ROUNDS, copies=4, batches=False, attrition=False)
+_system: Final = partial(ExplorerScenario, slots=4, rounds=_ROUNDS, copies=4, batches=False, attrition=False)
 
 SYSTEMS: Final = (
     _system("losses", workers=8, slots=8),
@@ -97,7 +97,7 @@ class RandomRuns:
     """Random runs of one system."""
 
     def __init__(
-        self, scenario: Scenario, program: Path, seed: int, worker: WorkerCode | None = None
+        self, scenario: ExplorerScenario, program: Path, seed: int, worker: WorkerCode | None = None
     ) -> None:
         self.system = system = System(scenario, program, worker)
         self.tally = Tally()

@@ -51,7 +51,7 @@ def passes_of(*kinds: Kind) -> tuple[BlockPass, ...]:
 
 
 @dataclass(frozen=True)
-class Scenario:
+class ExplorerScenario:
     """A system to explore."""
 
     name: str
@@ -145,14 +145,14 @@ class Scenario:
         return self.workers * self.jobs
 
 
-def from_document(document: dict[str, Any]) -> Scenario:
+def from_document(document: dict[str, Any]) -> ExplorerScenario:
     """Read what `dataclasses.asdict` wrote; `ScenarioError` if it is no such document."""
-    names = {each.name for each in fields(Scenario)}
+    names = {each.name for each in fields(ExplorerScenario)}
     if not isinstance(document, dict) or not document.keys() <= names or "name" not in document:
         raise ScenarioError(f"expected a scenario with the members {', '.join(sorted(names))}")
     try:
         rounds = tuple(BlockPass(**each) for each in document.get("rounds", ({},)))
         tree = {name: tuple(document.get(name, ())) for name in ("parents", "leaves")}
-        return Scenario(**{**document, **tree, "rounds": rounds})
+        return ExplorerScenario(**{**document, **tree, "rounds": rounds})
     except TypeError as error:
         raise ScenarioError(f"expected a scenario: {error}") from None

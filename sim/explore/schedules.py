@@ -9,7 +9,7 @@ from typing import Any
 from host_agent.errors import NetsumError
 from sim.explore.engine import step_codes as codes
 from sim.explore.engine.world import TO_WORKER, UP
-from sim.explore.scenario import Scenario, from_document
+from sim.explore.scenario import ExplorerScenario, from_document
 from sim.explore.shape import ScenarioShape
 from sim.explore.story import STEP_NAMES, Packet, StoryEvent, StoryStep
 
@@ -24,7 +24,7 @@ class ScheduleError(NetsumError):
 
 
 def write_schedule(
-    path: Path, scenario: Scenario, fault: str, violation: int, events: list[StoryEvent]
+    path: Path, scenario: ExplorerScenario, fault: str, violation: int, events: list[StoryEvent]
 ) -> None:
     """Write a schedule as JSON."""
     made = []
@@ -48,7 +48,7 @@ def write_schedule(
     path.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def read_schedule(path: Path) -> tuple[Scenario, str, int, list[StoryStep]]:
+def read_schedule(path: Path) -> tuple[ExplorerScenario, str, int, list[StoryStep]]:
     """Read a schedule: scenario, name of the fault that the code must have, violation, steps.
 
     Raises ScheduleError if it cannot be read, or is no schedule.

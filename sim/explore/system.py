@@ -34,7 +34,7 @@ from sim.explore.engine.packing import unlisted_fields
 from sim.explore.engine.world import World
 from sim.explore.interchangeable import permutations_of
 from sim.explore.placement import Placement, Stage
-from sim.explore.scenario import Scenario
+from sim.explore.scenario import ExplorerScenario
 from sim.explore.work import PassTask, make_task, subset_sums
 from sim.explore.worker_code import WorkerCode, shipped_worker
 from sim.frames import FIRST_UDP_PORT, HEADERS_BYTES, headers
@@ -50,7 +50,7 @@ _NOWHERE = ("00:00:00:00:00:00", "0.0.0.0")
 class System:
     """The switches and the workers of a scenario."""
 
-    def __init__(self, scenario: Scenario, program: Path, worker: WorkerCode | None = None) -> None:
+    def __init__(self, scenario: ExplorerScenario, program: Path, worker: WorkerCode | None = None) -> None:
         unlisted = unlisted_fields()
         if unlisted:
             raise AssertionError(f"sim.explore.packing does not say what {sorted(unlisted)} of the core are")

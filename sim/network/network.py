@@ -30,8 +30,8 @@ from sim.network.graph import ENDPOINTS_PER_NODE, Graph, NetworkError, Node, Unf
 from sim.network.network_memory import NetworkMemory, RecordRows, address_of, together
 from sim.network.outputs import Outputs
 from sim.network.packet_trace import PacketTrace
-from sim.network.parameters import Traffic
-from sim.network.programs import Programs
+from sim.network.parameters import BackgroundTraffic
+from sim.network.programs import NetworkPrograms
 from sim.network.worker import WORKER_DEFAULTS, Plan, Worker, WorkerOptions
 
 _SLICE: Final = 1 << 20  # Events between two checks whether the run was interrupted.
@@ -87,7 +87,7 @@ class Network(Graph):
         self.messages = RecordRows(self.world, "messages", MESSAGE)
         self.places = RecordRows(self.world, "places", PLACE)
         self.outputs = Outputs(self.world)
-        self._programs = Programs(memory, self._switch_rows, self.programmed)
+        self._programs = NetworkPrograms(memory, self._switch_rows, self.programmed)
         self.trace = PacketTrace(memory)
         self.forward: PeriodSkipper | None = None  # Leaves out periods; None: everything is run.
         self._until_ps = NEVER
@@ -125,7 +125,7 @@ class Network(Graph):
         for number in range(len(self._links)) if link < 0 else (link,):
             self._links[number]["scripted"] = self._links[number]["faulty"] = 1
 
-    def add_traffic(self, source: Node, target: Node, traffic: Traffic) -> int:
+    def add_traffic(self, source: Node, target: Node, traffic: BackgroundTraffic) -> int:
         """Send packets from a host to another; returns the number of the generator."""
         number = self._generators.add(
             source=source.number,

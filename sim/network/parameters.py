@@ -57,7 +57,7 @@ class LinkParameters:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class BackgroundTraffic:
     """Background traffic of a host."""
 
     rate_bps: int  # Counting frames.

@@ -10,7 +10,7 @@ from sim.network.programming import ProgrammedSwitch
 from sim.switch.control_plane import ControlPlane
 
 
-class Programs:
+class NetworkPrograms:
     """Shows compiled code the programs of the switches."""
 
     def __init__(

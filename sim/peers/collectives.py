@@ -10,24 +10,24 @@
 from itertools import pairwise
 from typing import Final
 
-from sim.peers.group import Group, Peer, Tokens, split
+from sim.peers.group import Peer, PeerGroup, Tokens, split
 from sim.peers.ring import go_round
 from sim.peers.tree import PIECES_PER_LEVEL
 
 
-def reduce_scatter(group: Group, size: int, ready: Tokens) -> Tokens:
+def reduce_scatter(group: PeerGroup, size: int, ready: Tokens) -> Tokens:
     """Write down a reduce-scatter of arrays of `size` bytes; each worker sends (n − 1) / n of it."""
     steps = len(group.workers) - 1
     return go_round(group, size, ready, range(steps), steps - 1)
 
 
-def all_gather(group: Group, size: int, ready: Tokens) -> Tokens:
+def all_gather(group: PeerGroup, size: int, ready: Tokens) -> Tokens:
     """Write down an all-gather to `size` bytes at each worker, which sends (n − 1) / n of it."""
     steps = len(group.workers) - 1
     return go_round(group, size, ready, range(steps, 2 * steps), steps)
 
 
-def all_to_all(group: Group, size: int, ready: Tokens) -> Tokens:
+def all_to_all(group: PeerGroup, size: int, ready: Tokens) -> Tokens:
     """Write down an exchange in which each worker has `size` bytes, 1/n for each worker."""
     workers, count = group.workers, len(group.workers)
     parts = split(size, count) + [0] * count
@@ -41,17 +41,17 @@ def all_to_all(group: Group, size: int, ready: Tokens) -> Tokens:
     return done
 
 
-def broadcast(group: Group, size: int, ready: Tokens) -> Tokens:
+def broadcast(group: PeerGroup, size: int, ready: Tokens) -> Tokens:
     """Write down a broadcast of the first worker's `size` bytes along a chain."""
     return _along_chain(group, size, ready, list(range(len(ready))))
 
 
-def reduce(group: Group, size: int, ready: Tokens) -> Tokens:
+def reduce(group: PeerGroup, size: int, ready: Tokens) -> Tokens:
     """Write down a reduce of `size` bytes to the first worker along a chain."""
     return _along_chain(group, size, ready, list(range(len(ready)))[::-1])
 
 
-def _along_chain(group: Group, size: int, ready: Tokens, chain: list[int]) -> Tokens:
+def _along_chain(group: PeerGroup, size: int, ready: Tokens, chain: list[int]) -> Tokens:
     done = [list(tokens) for tokens in ready]
     pieces = group.cut(size, PIECES_PER_LEVEL)  # Each worker adds the time of one to the whole.
     came: list[list[int]] = [[] for _ in pieces]

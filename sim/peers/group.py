@@ -16,7 +16,7 @@ Tokens = list[list[int]]  # For each worker, messages: those after which it may 
 
 
 @dataclass(frozen=True)
-class Group:
+class PeerGroup:
     """Hosts that reduce an array together."""
 
     messages: Messages
@@ -32,7 +32,7 @@ class Group:
         return split(size, min(self.pieces * times, -(-size // PACKET_BYTES)))
 
 
-Peer = Callable[[Group, int, Tokens], Tokens]
+Peer = Callable[[PeerGroup, int, Tokens], Tokens]
 """A collective, mostly an all-reduce: (group, bytes, when each worker may begin) to when each is done."""
 
 

@@ -8,10 +8,10 @@ result afterwards.
 
 from collections.abc import Callable
 
-from sim.peers.group import Group, Tokens
+from sim.peers.group import PeerGroup, Tokens
 
 
-def halving_doubling(group: Group, size: int, ready: Tokens) -> Tokens:
+def halving_doubling(group: PeerGroup, size: int, ready: Tokens) -> Tokens:
     """Write down an all-reduce by recursive halving and doubling; each worker sends 2 (n − 1) / n of the array if n = 2^k."""
     workers, messages = group.workers, group.messages
     count = len(workers)

@@ -10,7 +10,7 @@ all.
 
 import numpy as np
 
-from sim.peers.group import Group, Tokens
+from sim.peers.group import PeerGroup, Tokens
 
 BLOCK_BYTES = 1024
 HEADER_BYTES = 16  # Numbers of the block and of the next one; of stream and worker.
@@ -20,7 +20,7 @@ BLOCKS_FUSED = 8
 MOST_MESSAGES = 400_000
 
 
-def omnireduce(group: Group, size: int, ready: Tokens) -> Tokens:
+def omnireduce(group: PeerGroup, size: int, ready: Tokens) -> Tokens:
     """Write down an all-reduce over the group's servers, each with a part of the streams."""
     messages, workers = group.messages, group.workers
     blocks = -(-size // BLOCK_BYTES)

@@ -4,10 +4,10 @@ Every worker sends its array, cut up among the servers; a server that has a piec
 are hosts of their own, or the workers' hosts, each with 1/n of the array.
 """
 
-from sim.peers.group import Group, Tokens, split
+from sim.peers.group import PeerGroup, Tokens, split
 
 
-def parameter_server(group: Group, size: int, ready: Tokens) -> Tokens:
+def parameter_server(group: PeerGroup, size: int, ready: Tokens) -> Tokens:
     """Write down an all-reduce over the group's servers."""
     messages = group.messages
     done: Tokens = [[] for _ in group.workers]

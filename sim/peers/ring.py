@@ -5,16 +5,16 @@ neighbour, which adds its own; in n − 1 more the sums go round. A segment goes
 NCCL and Gloo do, so that steps overlap.
 """
 
-from sim.peers.group import Group, Tokens, split
+from sim.peers.group import PeerGroup, Tokens, split
 
 
-def ring(group: Group, size: int, ready: Tokens) -> Tokens:
+def ring(group: PeerGroup, size: int, ready: Tokens) -> Tokens:
     """Write down a ring all-reduce; each worker sends 2 (n − 1) / n of the array."""
     steps = 2 * (len(group.workers) - 1)
     return go_round(group, size, ready, range(steps), steps // 2)
 
 
-def go_round(group: Group, size: int, ready: Tokens, steps: range, last: int) -> Tokens:
+def go_round(group: PeerGroup, size: int, ready: Tokens, steps: range, last: int) -> Tokens:
     """Write down steps of a ring all-reduce.
 
     Parameters

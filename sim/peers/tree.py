@@ -5,13 +5,13 @@ single tree of Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth b
 Computing 2009.
 """
 
-from sim.peers.group import Group, Tokens
+from sim.peers.group import PeerGroup, Tokens
 
 PIECES_PER_LEVEL = 4
 """A tree's pieces must be small against the array, as every level adds one of them to the time."""
 
 
-def tree(group: Group, size: int, ready: Tokens) -> Tokens:
+def tree(group: PeerGroup, size: int, ready: Tokens) -> Tokens:
     """Write down an all-reduce over a binary tree; an inner worker receives the array twice and sends it three times."""
     workers, messages = group.workers, group.messages
     count = len(workers)

@@ -9,7 +9,7 @@ from sim.switch import ir
 from sim.switch.codegen.deparser import header_room
 from sim.switch.codegen.digests import digest_row_words
 from sim.switch.codegen.traffic import DONE, NEED_DIGESTS, NEED_OUTPUT, NEED_SLOTS
-from sim.switch.layout import Context, State
+from sim.switch.layout import Context, StateLayout
 from sim.switch.machine import Machine
 from sim.switch.packets import Packets
 
@@ -36,7 +36,7 @@ class Flight:
         self._inputs = struct.Struct(f"{self.at['in_next'] + 1 - self.at['in_frames']}q")
         self._inputs_at = self.at["in_frames"] * self.words.itemsize
         self._out_count, self._now = self.at["out_count"], self.at["now_us"]
-        self.state_bytes = State(program).size
+        self.state_bytes = StateLayout(program).size
         self.room = header_room(program)
         self.row_bytes = _row_bytes(2048 + self.room)
         self.digest_rows = np.zeros((64, digest_row_words(program)), np.uint64)

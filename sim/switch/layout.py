@@ -138,7 +138,7 @@ def _shape(header: ir.HeaderType) -> HeaderShape:
     return HeaderShape(header, fields, align(at, 8))
 
 
-class State:
+class StateLayout:
     """The layout of a packet's state.
 
     What lies before `local` is named by constant offsets alone, so code that works on a packet has it in registers:

@@ -14,10 +14,10 @@ import grpc
 import pytest
 
 from controller.service import changes, link, moves
-from controller.service.network import Network
+from controller.service.network import ControlledNetwork
 from controller.service.registry import RegistryOptions
 from controller.service.serve import RunningService, ServiceOptions, running_service
-from controller.service.store import Store
+from controller.service.store import JobStore
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
 from host_agent.job_api.tickets import admission_of
@@ -45,7 +45,7 @@ class Disk:
         if self.full or len(self.passed) - 1 == self.fails_at:
             raise sqlite3.OperationalError("disk I/O error")
 
-    def store(self, path: Path | str) -> Store:
+    def store(self, path: Path | str) -> JobStore:
         disk = self
 
         class Connection(sqlite3.Connection):
@@ -57,7 +57,7 @@ class Disk:
                 disk.write(statement)
                 return super().executemany(statement, values)
 
-        return Store(path, functools.partial(sqlite3.connect, factory=Connection))
+        return JobStore(path, functools.partial(sqlite3.connect, factory=Connection))
 
 
 class Worker:
@@ -264,7 +264,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world_on(
-    folder: Path, network: Network, disk: Disk | None = None, **registry: Any
+    folder: Path, network: ControlledNetwork, disk: Disk | None = None, **registry: Any
 ) -> AsyncIterator[World]:
     """Run a service on switches that only record what is written to them."""
     disk = disk or Disk()

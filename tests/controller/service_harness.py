@@ -18,7 +18,7 @@ from controller.errors import JobRefusedError, NotPrimaryError, SwitchRefusedErr
 from controller.jobs import Job
 from controller.service import link
 from controller.service.client import OperatorClient
-from controller.service.network import HostSite, Network, PortSite, SwitchSite
+from controller.service.network import ControlledNetwork, HostSite, PortSite, SwitchSite
 from controller.service.registry import JobRegistry, RegistryOptions
 from controller.service.serve import RunningService, ServiceOptions, running_service
 from controller.switch_tables import Reconciled
@@ -163,7 +163,7 @@ class FakeTables:
         return found
 
 
-def fake_network(hosts: int = 4, any_place: bool = False) -> Network:
+def fake_network(hosts: int = 4, any_place: bool = False) -> ControlledNetwork:
     """One switch, s1, and hosts h1, h2, … on its ports; they are addresses of this machine's loopback."""
     sites = {
         f"h{n}": HostSite(f"h{n}", f"127.0.2.{n}", f"02:00:00:00:00:{n:02x}", "s1")
@@ -171,10 +171,10 @@ def fake_network(hosts: int = 4, any_place: bool = False) -> Network:
     }
     stations = {site.mac: number for number, site in enumerate(sites.values(), 1)}
     switch = SwitchSite("s1", "fake-s1:1", 1, "127.0.2.254", "02:00:00:00:00:fe", stations)
-    return Network({"s1": switch}, sites, any_place)
+    return ControlledNetwork({"s1": switch}, sites, any_place)
 
 
-def fake_leaf_spine(per_leaf: tuple[int, ...], spines: int = 1) -> Network:
+def fake_leaf_spine(per_leaf: tuple[int, ...], spines: int = 1) -> ControlledNetwork:
     """Leaves l1, l2, … with hosts on ports 1, 2, …, each with a link to every spine p1, p2, … by ports 101, 102, …."""
     hosts: dict[str, HostSite] = {}
     ports: dict[str, dict[int, PortSite]] = {}
@@ -194,7 +194,7 @@ def fake_leaf_spine(per_leaf: tuple[int, ...], spines: int = 1) -> Network:
         neighbours = {port.peer: at for at, port in on.items() if port.peer in ports}
         ip, mac = f"127.0.3.{number}", f"02:00:00:00:03:{number:02x}"
         switches[name] = SwitchSite(name, f"fake-{name}:1", number, ip, mac, stations, on, neighbours)
-    return Network(switches, hosts)
+    return ControlledNetwork(switches, hosts)
 
 
 class ServiceThread:
@@ -248,7 +248,9 @@ def service_on(options: ServiceOptions) -> Iterator[ServiceThread]:
 class Bench:
     """A service on fake switches, its operator, and what joins it."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, network: Network | None = None) -> None:
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, network: ControlledNetwork | None = None
+    ) -> None:
         self._folder = folder
         self._network = network or fake_network()
         self.switches = {name: FakeSwitch() for name in self._network.switches}

@@ -57,7 +57,7 @@ def test_admission_entries(job: Job) -> None:
 
 
 def test_results_reach_every_worker(job: Job) -> None:
-    assert entries.result_group(job) == entries.Group(2, ((4, 1), (7, 2), (9, 3)))
+    assert entries.result_group(job) == entries.MulticastGroup(2, ((4, 1), (7, 2), (9, 3)))
     assert [one.params for one in entries.rewrite_entries(job)] == [
         (("dst_mac", 0x020000000000 + port), ("dst_ip", 0x0A000000 + port), ("dst_port", 9000 + port))
         for port in (4, 7, 9)

@@ -8,8 +8,8 @@ import pytest
 
 from controller.errors import ConfigError
 from controller.service.network import (
+    ControlledNetwork,
     HostSite,
-    Network,
     PortSite,
     lanes_of_testbed,
     network_of_testbed,
@@ -143,7 +143,9 @@ def test_ports_by_their_names_on_the_front_panel(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_and_one_without_switches(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read .*none.toml: No such file"):
         network_of_file(tmp_path / "none.toml")
-    assert network_of_file(written(tmp_path, "")) == Network({}, {})  # Aggregators on hosts add for all jobs.
+    assert network_of_file(written(tmp_path, "")) == ControlledNetwork(
+        {}, {}
+    )  # Aggregators on hosts add for all jobs.
 
 
 def test_a_testbeds_folder(tmp_path: Path) -> None:

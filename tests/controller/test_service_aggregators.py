@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.errors import ServiceError, StoreError
-from controller.service.store import Store
+from controller.errors import JobStoreError, ServiceError
+from controller.service.store import JobStore
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.job_api.jobs_pb2 import FromAggregator, Offer, Started
 from host_agent.joining import JoinError, Membership, NoSlotsError
@@ -286,13 +286,13 @@ def test_a_host_that_cannot_start(bench: Bench) -> None:
 
 def test_a_host_that_cannot_be_saved_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
-        raise StoreError("the disk is full")
+        raise JobStoreError("the disk is full")
 
     bench.serve().ready()
     agent = agent_of(bench)
     bench.operator.create_job("here", 1, on_host=True, if_full="queue")
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "save_host", full)
+        patch.setattr(JobStore, "save_host", full)
         agent.starts()
         with pytest.raises(grpc.RpcError, match="the disk is full"):
             agent.hears()

@@ -14,13 +14,13 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.errors import ServiceError, StoreError
+from controller.errors import JobStoreError, ServiceError
 from controller.service import registry
 from controller.service.client import OperatorClient
 from controller.service.jobs import RefusalError
 from controller.service.requests import check_message, check_world, read_request
 from controller.service.rpc import CODES
-from controller.service.store import Store
+from controller.service.store import JobStore
 from controller.service.trees import JobTrees
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.slot_request import IfFull
@@ -70,10 +70,10 @@ def test_a_job_that_cannot_be_saved_takes_neither_slots_nor_the_name(
     free = bench.operator.switch().free_slots
 
     def full(*_: object) -> None:
-        raise StoreError("the disk is full")
+        raise JobStoreError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "save", full)
+        patch.setattr(JobStore, "save", full)
         for _ in range(20):
             with pytest.raises(ServiceError, match="the disk is full"):
                 bench.operator.create_job("job", 2, slots=64, if_full=if_full)

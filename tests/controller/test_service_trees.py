@@ -8,7 +8,7 @@ import pytest
 from controller.errors import JobRefusedError, ServiceError
 from controller.jobs import ParentLink
 from controller.ledger import JobLedger
-from controller.service.network import Network
+from controller.service.network import ControlledNetwork
 from controller.service.records import JobRecord
 from controller.service.trees import JobTrees
 from host_agent.job_api import jobs_pb2
@@ -18,14 +18,14 @@ from host_agent.joining.membership import open_memberships
 from netsum_common.targets import Capabilities
 from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine, until
 
-MakeBench = Callable[[Network], Bench]
+MakeBench = Callable[[ControlledNetwork], Bench]
 
 
 @pytest.fixture
 def make_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeBench]:
     made: list[Bench] = []
 
-    def make(network: Network) -> Bench:
+    def make(network: ControlledNetwork) -> Bench:
         made.append(Bench(tmp_path, monkeypatch, network))
         made[0].serve().ready()
         return made[0]

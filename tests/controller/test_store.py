@@ -17,20 +17,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from controller.errors import ConfigError, JobRefusedError, StoreError
+from controller.errors import ConfigError, JobRefusedError, JobStoreError
 from controller.jobs import Job, Reservation
 from controller.ledger import JobLedger
 from controller.program import CompiledFiles
 from controller.service.events import EVENTS_KEPT, EventLog, Transition
 from controller.service.jobs import Counted
-from controller.service.network import Network, SwitchSite
+from controller.service.network import ControlledNetwork, SwitchSite
 from controller.service.records import JobRecord, WorkerRecord
 from controller.service.recovery import restore_jobs
 from controller.service.registry import JobRegistry, RegistryOptions
 from controller.service.scheduler import Scheduler
 from controller.service.serve import _check_names
 from controller.service.sessions import Sessions
-from controller.service.store import SCHEMA_VERSION, Store
+from controller.service.store import SCHEMA_VERSION, JobStore
 from controller.service.views import event_view, job_view
 from controller.service.workers import JobMembers
 from host_agent.job_api.job_request import JobRequest
@@ -74,13 +74,13 @@ def test_what_is_kept_comes_back_as_it_was(tmp_path: Path, slots: object) -> Non
                    epoch=0xFFFF_FFFF, token=0xFFFF_FFFE, lanes=256, spread=True, below={"s2": 32},
                    workers={0: worker(0), 1: worker(1)})  # fmt: skip
     first.workers[1].left = "it left"
-    with Store(path) as store:
+    with JobStore(path) as store:
         store.mark_switch("s1", (1 << 63) - 1)
         store.save(first)
         store.save(record("second", created=999.0))
         first.restarts = 4
         store.save(first)
-    with Store(path) as store:
+    with JobStore(path) as store:
         assert store.jobs() == [record("second", created=999.0), first]
         assert store.switch("s1") == (0xFFFF_FFFF, (1 << 63) - 1)
         store.delete_job("first")
@@ -94,25 +94,25 @@ def test_what_is_kept_comes_back_as_it_was(tmp_path: Path, slots: object) -> Non
 
 def test_a_file_of_earlier_controllers_has_jobs_on_hosts_in_a_table_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "state"
-    with Store(path) as store:
+    with JobStore(path) as store:
         store.save(record("host"))
         store.save(record("switch"))
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("DROP TABLE option")
         database.execute("INSERT INTO on_host VALUES ('host')")
     for _ in range(2):
-        with Store(path) as store:
+        with JobStore(path) as store:
             assert {job.name: job.request.on_host for job in store.jobs()} == {"host": True, "switch": False}
 
 
 def test_options_without_a_column_are_kept_and_those_of_a_later_netsum_left_out(tmp_path: Path) -> None:
     path, made = tmp_path / "state", record("job", on_host=True)
-    with Store(path) as store:
+    with JobStore(path) as store:
         store.save(made)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
         assert database.execute("SELECT * FROM option").fetchall() == [("job", "on_host", "true")]
         database.execute("INSERT INTO option VALUES ('job', 'later', '1')")
-    with Store(path) as store:
+    with JobStore(path) as store:
         assert store.jobs() == [made]
         store.save(record("job"))
         assert store.jobs() == [record("job")]
@@ -120,8 +120,8 @@ def test_options_without_a_column_are_kept_and_those_of_a_later_netsum_left_out(
 
 def test_names_of_switches_and_hosts_follow_the_rule_unless_the_file_has_them(tmp_path: Path) -> None:
     switch = SwitchSite("rack 1", "127.0.0.1:9559", 1, "10.0.0.254", "02:00:00:00:00:fe", {})
-    network = Network({"rack 1": switch}, {})
-    with Store(tmp_path / "state") as store:
+    network = ControlledNetwork({"rack 1": switch}, {})
+    with JobStore(tmp_path / "state") as store:
         with pytest.raises(ConfigError, match="switch or host: expected a name of 1 to 100 .* not 'rack 1'"):
             _check_names(network, store)
         store.mark_switch("rack 1", 7)
@@ -130,11 +130,11 @@ def test_names_of_switches_and_hosts_follow_the_rule_unless_the_file_has_them(tm
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with (
-        Store(tmp_path / "state"),
-        pytest.raises(StoreError, match=r"another controller \(process \d+\) uses"),
+        JobStore(tmp_path / "state"),
+        pytest.raises(JobStoreError, match=r"another controller \(process \d+\) uses"),
     ):
-        Store(tmp_path / "state")
-    with Store(tmp_path / "state"):
+        JobStore(tmp_path / "state")
+    with JobStore(tmp_path / "state"):
         pass
 
 
@@ -145,13 +145,13 @@ def test_state_of_another_version_or_of_something_else_is_refused(tmp_path: Path
     ):
         with sqlite3.connect(tmp_path / name) as database:
             database.execute(statement)
-        with pytest.raises(StoreError, match=f"version (99|0) .* this netsum has {SCHEMA_VERSION}"):
-            Store(tmp_path / name)
+        with pytest.raises(JobStoreError, match=f"version (99|0) .* this netsum has {SCHEMA_VERSION}"):
+            JobStore(tmp_path / name)
     (tmp_path / "text").write_text("not a database, " * 100)
-    with pytest.raises(StoreError, match="cannot be used: file is not a database"):
-        Store(tmp_path / "text")
-    with pytest.raises(StoreError, match="cannot keep the controller's state"):
-        Store(tmp_path / "nowhere" / "state")
+    with pytest.raises(JobStoreError, match="cannot be used: file is not a database"):
+        JobStore(tmp_path / "text")
+    with pytest.raises(JobStoreError, match="cannot keep the controller's state"):
+        JobStore(tmp_path / "nowhere" / "state")
 
 
 SENSELESS: dict[type, list[Any]] = {
@@ -186,7 +186,7 @@ def said_of_each_senseless_value(path: Path) -> Iterator[tuple[tuple[str, str], 
     """Start a controller on each; iterate over table and column of those that it refuses, and what it says."""
     running = record("job", running=True, job_id=1, slot_base=64, slot_count=8, epoch=5, token=6, lanes=64,
                      workers={rank: worker(rank, 2) for rank in range(2)})  # fmt: skip
-    with Store(path) as store:
+    with JobStore(path) as store:
         store.mark_switch("s1", 5)
         store.save(running)
         store.save(
@@ -215,7 +215,7 @@ def said_of_each_senseless_value(path: Path) -> Iterator[tuple[tuple[str, str], 
                     continue
             try:
                 asyncio.run(restored(path))
-            except StoreError as error:
+            except JobStoreError as error:
                 yield (table, column), str(error)
             except BaseException as error:
                 error.add_note(f"{table}.{column} = {value!r}")
@@ -230,7 +230,7 @@ def rows_of(database: sqlite3.Connection, table: str) -> list[dict[str, Any]]:
 
 async def restored(path: Path) -> None:
     """Take up the jobs of a state file as a controller does, and look at them."""
-    with Store(path) as store:
+    with JobStore(path) as store:
         registry = JobRegistry(fake_network(), store, FILES, RegistryOptions())
         scheduler = Scheduler(registry)
         Sessions(scheduler, 1)
@@ -245,7 +245,7 @@ async def restored(path: Path) -> None:
 
 def test_the_event_log_is_kept_to_its_size(tmp_path: Path) -> None:
     for _ in range(3):
-        with Store(tmp_path / "state") as store:
+        with JobStore(tmp_path / "state") as store:
             log = EventLog(store)
             for rank in range(EVENTS_KEPT // 2):
                 store_only = (
@@ -260,7 +260,7 @@ def test_the_event_log_is_kept_to_its_size(tmp_path: Path) -> None:
                 )
                 log._unsaved.append(Transition(*store_only))
             log.save()
-    with Store(tmp_path / "state") as store:
+    with JobStore(tmp_path / "state") as store:
         kept = EventLog(store).of_job("job")
     assert [each.rank for each in kept] == [*range(EVENTS_KEPT // 2)] * 2
 
@@ -271,7 +271,7 @@ class LedgerAndStore(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
-        self.store = Store(Path(self.folder.name) / "state")
+        self.store = JobStore(Path(self.folder.name) / "state")
         self.ledger = JobLedger(Capabilities(slots=CAPACITY))
         self.records: dict[str, JobRecord] = {}
         self.epochs: list[int] = []
@@ -315,7 +315,7 @@ class LedgerAndStore(RuleBasedStateMachine):
     def kill(self) -> None:
         path = Path(self.folder.name) / "state"
         self.store.close()
-        self.store = Store(path)
+        self.store = JobStore(path)
         self.ledger = JobLedger(Capabilities(slots=CAPACITY), self.store.switch("s1")[0])
         found = {job.name: job for job in self.store.jobs()}
         assert found == self.records

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from controller import entries
-from controller.entries import Entry, Group
+from controller.entries import Entry, MulticastGroup
 from controller.errors import JobRefusedError, SwitchRefusedError, SwitchUnreachableError
 from controller.jobs import Job, ParentLink, WorkerEndpoint
 from controller.ledger import JobLedger
@@ -167,7 +167,7 @@ def test_changed_entries_and_groups_are_set_right(
     tables.reconcile(jobs, ADDRESS, STATIONS, PORTS)
     wrong = dataclasses.replace(jobs[0], epoch=jobs[0].epoch - 1)
     writer.write(Change.MODIFY, entries.admission_entries(wrong), "the test's change")
-    writer.set_group(Group(jobs[0].job_id, ((4, 1),)), "the test's change")
+    writer.set_group(MulticastGroup(jobs[0].job_id, ((4, 1),)), "the test's change")
     found = tables.reconcile(jobs, ADDRESS, STATIONS, PORTS)
     assert held(writer) == expected(jobs)
     replicas = writer.groups()[jobs[0].job_id].replicas

@@ -8,7 +8,7 @@ import torch
 from host_agent import Admission
 from host_agent.collectives import AllReduceRequest, BroadcastRequest, Collective
 from host_agent.compression.exchange import concatenated, gathering, in_lockstep, split_like
-from host_agent.compression.reducer import RoundRequest
+from host_agent.compression.reducer import CompressedRound
 from host_agent.wire.header import FRAME_HEADERS_BYTES
 from netsum.programs import compiled_program
 from sim.network.network import Network
@@ -45,7 +45,7 @@ class SimulatedStar:
         self._packets_sent = 0
         self._bytes_sent = 0
 
-    def __call__(self, rounds: Sequence[RoundRequest]) -> Any:
+    def __call__(self, rounds: Sequence[CompressedRound]) -> Any:
         """Carry out a round of all workers."""
         first = rounds[0]
         if first.op == "gather":
@@ -78,7 +78,7 @@ class SimulatedStar:
         return int(self.network.link_records["lost"].sum())
 
 
-def _plan(request: RoundRequest) -> Plan:
+def _plan(request: CompressedRound) -> Plan:
     values = concatenated(request.tensors).numpy()
 
     def plan(admission: Admission, sequence: int) -> Collective[Any]:

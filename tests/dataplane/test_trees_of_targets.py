@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from controller import entries
-from controller.entries import Entry, Group, Prefix
+from controller.entries import Entry, MulticastGroup, Prefix
 from controller.job_controller import JobController
 from controller.jobs import WorkerEndpoint
 from controller.switch_tables import SwitchTables
@@ -54,7 +54,7 @@ class TargetWriter:
         self.tables = tables
         self._switch = switch
         self._entries: dict[Key, Entry] = {}
-        self._groups: dict[int, Group] = {}
+        self._groups: dict[int, MulticastGroup] = {}
 
     def write(self, change: Change, changed: Sequence[Entry], what: str) -> None:
         """Write entries."""
@@ -76,7 +76,7 @@ class TargetWriter:
         """Return a table's entries."""
         return [one for one in self._entries.values() if one.table == table]
 
-    def set_group(self, group: Group, what: str) -> None:
+    def set_group(self, group: MulticastGroup, what: str) -> None:
         """Make a multicast group."""
         del what
         assert group.group_id not in self._groups
@@ -90,7 +90,7 @@ class TargetWriter:
             self._switch.delete_group(each)
             del self._groups[each]
 
-    def groups(self) -> Mapping[int, Group]:
+    def groups(self) -> Mapping[int, MulticastGroup]:
         """Return the multicast groups."""
         return self._groups
 

@@ -3,12 +3,12 @@ from itertools import product
 import pytest
 
 from host_agent.errors import BrokenCommunicatorError, ClosedCommunicatorError, MisuseError
-from host_agent.lifecycle import TRANSITIONS, Lifecycle, LifecycleEvent, State
+from host_agent.lifecycle import TRANSITIONS, Lifecycle, LifecycleEvent, LifecycleState
 
 
-@pytest.mark.parametrize(("state", "event"), list(product(State, LifecycleEvent)))
+@pytest.mark.parametrize(("state", "event"), list(product(LifecycleState, LifecycleEvent)))
 def test_events_that_are_not_in_the_table_raise_and_change_nothing(
-    state: State, event: LifecycleEvent
+    state: LifecycleState, event: LifecycleEvent
 ) -> None:
     lifecycle = Lifecycle()
     lifecycle.state = state

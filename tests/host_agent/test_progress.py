@@ -7,7 +7,7 @@ import pytest
 
 from host_agent.collectives import AllReduceRequest, BarrierRequest
 from host_agent.errors import BrokenCommunicatorError, MismatchError
-from host_agent.lifecycle import State
+from host_agent.lifecycle import LifecycleState
 from host_agent.progress import Progress
 from host_agent.transport.udp import UdpLink
 from host_agent.wire import Header
@@ -59,7 +59,7 @@ def test_a_mismatch_behind_the_last_result_fails_the_next_collective(own_thread:
     if not own_thread:
         progress.wait(future)
     assert (future.result(FUTURE_S) == 1).all()
-    assert progress.state in (State.RUNNING, State.IDLE)
+    assert progress.state in (LifecycleState.RUNNING, LifecycleState.IDLE)
     barrier = progress.submit(BarrierRequest().plan(bench.admission, 1))
     with pytest.raises(MismatchError, match="barrier number 1"):
         barrier.result(FUTURE_S) if own_thread else progress.wait(barrier)
@@ -107,7 +107,7 @@ def test_an_interruption_breaks_a_communicator_without_a_thread() -> None:
     link.interrupts = 1
     with pytest.raises(KeyboardInterrupt), progress.driven_by_caller():
         progress.wait(progress.submit(BarrierRequest().plan(bench.admission, 0)))
-    assert progress.state is State.BROKEN
+    assert progress.state is LifecycleState.BROKEN
     progress.close()
 
 

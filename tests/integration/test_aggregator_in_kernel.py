@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from controller.service.client import OperatorClient
-from controller.service.network import Network
+from controller.service.network import ControlledNetwork
 from controller.service.registry import RegistryOptions
 from controller.service.serve import ServiceOptions
 from host_agent.job_api import jobs_pb2
@@ -122,7 +122,7 @@ class Site:
     def options(self) -> ServiceOptions:
         program = compiled_program(64)
         return ServiceOptions(
-            network=Network({}, {}),
+            network=ControlledNetwork({}, {}),
             program=program.json,
             p4info=program.p4info,
             state=self.folder / "state.sqlite3",

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from controller.service.client import OperatorClient
-from controller.service.network import HostSite, Network, SwitchSite
+from controller.service.network import ControlledNetwork, HostSite, SwitchSite
 from controller.service.registry import RegistryOptions
 from controller.service.serve import ServiceOptions
 from host_agent.collectives.collective import Op
@@ -73,7 +73,7 @@ def options_for(bed: LoopbackTestbed, folder: Path) -> ServiceOptions:
         {host.mac: 0 for host in hosts.values()},
     )
     return ServiceOptions(
-        network=Network({"s1": switch}, hosts),
+        network=ControlledNetwork({"s1": switch}, hosts),
         program=program.json,
         p4info=program.p4info,
         state=folder / "state.sqlite3",

@@ -19,7 +19,7 @@ from sim.switch.bpf.btf import LOCK_BYTES, LOCK_TYPES, lock_btf
 from sim.switch.bpf.controls import is_trie
 from sim.switch.bpf.mapped_memory import PORT_WORDS, PORTS, ROWS, SEVERAL, table_rows
 from sim.switch.bpf.objects import BpfObject
-from sim.switch.bpf.programs import PROGRAMS, REPLICA_KEY, Programs
+from sim.switch.bpf.programs import PROGRAMS, REPLICA_KEY, BpfPrograms
 from sim.switch.bpf.stubs import load_address, stub
 from sim.switch.bpf.syscall import Map
 from sim.switch.table_layout import TableShape
@@ -38,7 +38,7 @@ class Kernel:
     def __init__(
         self,
         program: ir.Program,
-        written: Programs,
+        written: BpfPrograms,
         code: BpfObject,
         *,
         captures: bool = False,
@@ -84,7 +84,7 @@ class Kernel:
         self._resources.callback(os.close, descriptor)
         return descriptor
 
-    def _make_maps(self, written: Programs) -> None:
+    def _make_maps(self, written: BpfPrograms) -> None:
         unit = written.unit
         self._map("memory", syscall.ARRAY, 4, unit.memory.size, 1, shared=True)
         self._map("state", syscall.PERCPU_ARRAY, 4, unit.value_bytes, 1)

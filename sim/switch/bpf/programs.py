@@ -41,7 +41,7 @@ from sim.switch.codegen.parser import write_parser
 from sim.switch.codegen.pipeline import egress_spec, set_egress_metadata
 from sim.switch.codegen.queued import clear_all_but
 from sim.switch.codegen.wire import extract_header, write_header
-from sim.switch.layout import INTERNAL, State
+from sim.switch.layout import INTERNAL, StateLayout
 from sim.switch.switch_errors import UnsupportedProgramError
 
 PROGRAMS = ("arrive", "copy")
@@ -74,7 +74,7 @@ class Carried:
 
 
 @dataclass(frozen=True)
-class Programs:
+class BpfPrograms:
     """A written module, and the data that its user needs."""
 
     unit: BpfUnit
@@ -82,7 +82,7 @@ class Programs:
     section: Section | None
 
 
-def write_programs(program: ir.Program, cpu_port: int, marks: list[str] | None = None) -> Programs:
+def write_programs(program: ir.Program, cpu_port: int, marks: list[str] | None = None) -> BpfPrograms:
     """Write both programs; `UnsupportedProgramError` if the program has what XDP cannot do.
 
     `marks`: to be filled with places in the P4 source; where the code reaches one, it stores `MARK` and its index.
@@ -110,7 +110,7 @@ def write_programs(program: ir.Program, cpu_port: int, marks: list[str] | None =
     _write_leave(unit)
     _Arrive(unit, carried, cpu_port).write()
     _Copy(unit, carried, cpu_port).write()
-    return Programs(unit, carried, section)
+    return BpfPrograms(unit, carried, section)
 
 
 def _bytes_read(
@@ -178,7 +178,7 @@ def _states_behind(program: ir.Program, whole: Collection[str]) -> dict[str, int
 
 def _carried(program: ir.Program) -> Carried:
     """Find what egress and the deparser read of a packet's metadata; headers come again out of the packet."""
-    state = State(program)
+    state = StateLayout(program)
     places = [(INTERNAL[name], 4) for name in (GROUP, NUMBER, "ingress_port", "ingress_length")]
     for header, field in program.metadata_seen_leaving:
         slot = state.shape(header).fields[field]

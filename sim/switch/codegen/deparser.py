@@ -1,6 +1,6 @@
 """Machine code for the deparser: ``deparse(ctx, st, whole, out) -> bytes written`` (headers, then the payload).
 
-`whole` is the slot of the packet that `st` is a replica of; it alone has the headers that lie apart (`layout.State.apart`).
+`whole` is the slot of the packet that `st` is a replica of; it alone has the headers that lie apart (`layout.StateLayout.apart`).
 """
 
 from dataclasses import replace

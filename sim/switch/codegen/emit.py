@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir as ll
 
 from sim.switch import ir
-from sim.switch.layout import INTERNAL, Context, FieldSlot, HeaderShape, State
+from sim.switch.layout import INTERNAL, Context, FieldSlot, HeaderShape, StateLayout
 
 INLINED_PRIMITIVES = 20_000
 PTR = ll.PointerType()
@@ -56,7 +56,7 @@ class Unit:
     def __init__(self, program: ir.Program) -> None:
         # program, state, context: the compiled program and the layouts of its memory.
         self.program = program
-        self.state = State(program)
+        self.state = StateLayout(program)
         self.context = Context(program)
         self.module = ll.Module("switch")
         # Whether the program is small enough for one function of its controls, in which an action is as often as tables call it.

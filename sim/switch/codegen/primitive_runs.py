@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sim.switch import ir
-from sim.switch.layout import Context, State
+from sim.switch.layout import Context, StateLayout
 
 _LONGEST_TURN = 6
 _FEWEST_TURNS = 8
@@ -39,7 +39,7 @@ class PrimitiveRun:
         return self.first + self.length * self.turns
 
 
-def find_runs(action: ir.Action, state: State, context: Context) -> dict[int, PrimitiveRun]:
+def find_runs(action: ir.Action, state: StateLayout, context: Context) -> dict[int, PrimitiveRun]:
     """Return the runs of an action by the position of their first primitive."""
     steps, runs, at = action.primitives, {}, 0
     targets = {_target(p) for p in steps if p.op in _JUMPS}
@@ -82,7 +82,7 @@ class _Matcher:
     """Finds how many turns there are from a position on."""
 
     def __init__(
-        self, steps: tuple[ir.Primitive, ...], run: PrimitiveRun, state: State, context: Context
+        self, steps: tuple[ir.Primitive, ...], run: PrimitiveRun, state: StateLayout, context: Context
     ) -> None:
         self.steps, self.run, self.state, self.places = steps, run, state, context.registers.places
         self.moved: set[FieldName] = set()

@@ -1,8 +1,8 @@
 """Machine code for a packet's state in variables, and for the state in its slot while it waits for egress.
 
-While a function works on a packet, the first part of the packet's state is in variables of the function (`layout.State`). In its
-slot, that part holds bookkeeping and metadata that egress reads, and the small headers as they are in packets. A replica takes
-from there the fields that egress reads, and fields that egress does not write leave unchanged.
+While a function works on a packet, the first part of the packet's state is in variables of the function
+(`layout.StateLayout`). In its slot, that part holds bookkeeping and metadata that egress reads, and the small headers as they
+are in packets. A replica takes from there the fields that egress reads, and fields that egress does not write leave unchanged.
 """
 
 from collections.abc import Iterable

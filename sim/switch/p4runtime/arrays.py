@@ -10,7 +10,7 @@ from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import Array, Catalog, asked, lookup
 from sim.switch.p4runtime.measures import decode_count, decode_rates, encode_count, refuse_colors
 from sim.switch.p4runtime.status_errors import invalid, out_of_range
-from sim.switch.p4runtime.stores import Store
+from sim.switch.p4runtime.stores import EntityStore
 from sim.switch.table_layout import split
 
 
@@ -55,7 +55,7 @@ class Counters:
         return p4runtime_pb2.Entity(counter_entry=entry)
 
 
-class Meters(Store):
+class Meters(EntityStore):
     """The indirect meters of a switch."""
 
     CHANGED = ("_configs",)

@@ -13,7 +13,7 @@ from sim.switch import Digest as Learned
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import Catalog, Digest, lookup
 from sim.switch.p4runtime.status_errors import already_exists, invalid, not_found
-from sim.switch.p4runtime.stores import Store
+from sim.switch.p4runtime.stores import EntityStore
 
 Sample = tuple[int, ...]
 
@@ -30,7 +30,7 @@ class _Feed:
     unacknowledged: set[Sample] = field(default_factory=set)
 
 
-class DigestLists(Store):
+class DigestLists(EntityStore):
     """The digests of one program."""
 
     CHANGED = ("_feeds",)

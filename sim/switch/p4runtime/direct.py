@@ -8,12 +8,12 @@ from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.catalog import Catalog, Table
 from sim.switch.p4runtime.measures import decode_count, decode_rates, encode_count, refuse_colors
 from sim.switch.p4runtime.status_errors import invalid, unimplemented
-from sim.switch.p4runtime.stores import Store
+from sim.switch.p4runtime.stores import EntityStore
 
 _Cell = tuple[str, object]
 
 
-class DirectResources(Store):
+class DirectResources(EntityStore):
     """The direct counters and meters of a switch."""
 
     CHANGED = ("_configs",)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sim.switch import TableEntry
-from sim.switch.p4runtime.stores import Store
+from sim.switch.p4runtime.stores import EntityStore
 
 
 @dataclass
@@ -21,7 +21,7 @@ class _Seen:
     since_ns: int
 
 
-class IdleWatch(Store):
+class IdleWatch(EntityStore):
     """The entries of the tables that have idle time-outs."""
 
     CHANGED = ("_seen",)

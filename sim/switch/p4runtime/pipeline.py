@@ -29,7 +29,7 @@ from sim.switch.p4runtime.direct_entries import DirectCounters, DirectMeters
 from sim.switch.p4runtime.profiles import ActionProfiles
 from sim.switch.p4runtime.replication import CloneSessions, MulticastGroups
 from sim.switch.p4runtime.status_errors import Code, P4RuntimeError, invalid, unimplemented
-from sim.switch.p4runtime.stores import Store
+from sim.switch.p4runtime.stores import EntityStore
 from sim.switch.p4runtime.tables import Tables
 from sim.switch.p4runtime.value_sets import ValueSets
 
@@ -84,8 +84,8 @@ class ForwardingPipeline:
             "value_set_entry": (ValueSets(self.catalog, self.switch), ""),
             "digest_entry": (self.digests, ""),
         }
-        held = {id(store): store for store, _ in self._entities.values() if isinstance(store, Store)}
-        self._stores: list[Store] = [*held.values(), direct, self.tables.idle_watch]
+        held = {id(store): store for store, _ in self._entities.values() if isinstance(store, EntityStore)}
+        self._stores: list[EntityStore] = [*held.values(), direct, self.tables.idle_watch]
 
     def same_program(self, other: "ForwardingPipeline") -> bool:
         """Whether both have the same P4Info and the same code."""

@@ -14,12 +14,12 @@ from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.actions import decode_action, encode_action
 from sim.switch.p4runtime.catalog import Catalog, Profile, asked, lookup
 from sim.switch.p4runtime.status_errors import exhausted, invalid, not_found, unimplemented
-from sim.switch.p4runtime.stores import Store
+from sim.switch.p4runtime.stores import EntityStore
 
 Weights = tuple[tuple[int, int], ...]
 
 
-class ActionProfiles(Store):
+class ActionProfiles(EntityStore):
     """The action profiles of a switch."""
 
     CHANGED = ("_groups", "_sets", "_next_number")

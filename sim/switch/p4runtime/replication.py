@@ -9,7 +9,7 @@ from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.status_errors import already_exists, invalid, not_found, out_of_range, unimplemented
-from sim.switch.p4runtime.stores import Store
+from sim.switch.p4runtime.stores import EntityStore
 
 FIRST_RESERVED_GROUP = 1 << 15
 """BMv2 keeps the groups from here on for itself; the same limit makes the same requests valid on both."""
@@ -19,7 +19,7 @@ _PORT_BITS = 9
 _INSTANCE_BITS = 16
 
 
-class _Copies(Store, ABC):
+class _Copies(EntityStore, ABC):
     """Entries of the packet replication engine that are numbered and have replicas."""
 
     CHANGED = ("_kept",)

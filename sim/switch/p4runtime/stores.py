@@ -4,7 +4,7 @@ import copy
 from typing import Any, ClassVar
 
 
-class Store:
+class EntityStore:
     """Saves and restores those of its attributes that requests change."""
 
     CHANGED: ClassVar[tuple[str, ...]]

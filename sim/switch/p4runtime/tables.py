@@ -14,7 +14,7 @@ from sim.switch.p4runtime.idle import IdleWatch
 from sim.switch.p4runtime.keys import Match, canonical_key, decode_key, encode_key
 from sim.switch.p4runtime.profiles import ActionProfiles
 from sim.switch.p4runtime.status_errors import invalid, not_found, permission_denied
-from sim.switch.p4runtime.stores import Store
+from sim.switch.p4runtime.stores import EntityStore
 
 Identity: TypeAlias = tuple[tuple[Match, ...], int]
 """Identity of an entry: its key and its priority."""
@@ -35,7 +35,7 @@ class Note:
 _NO_NOTE = Note()
 
 
-class Tables(Store):
+class Tables(EntityStore):
     """The tables of a switch, as P4Runtime describes them.
 
     The engine stores the entries and checks them against the program. Kept here are the notes of those entries that have one.

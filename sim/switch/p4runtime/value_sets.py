@@ -10,10 +10,10 @@ from sim.switch.control_plane import ControlPlane
 from sim.switch.p4runtime.catalog import Catalog, MatchKind, ValueSet, asked, lookup
 from sim.switch.p4runtime.keys import decode_key
 from sim.switch.p4runtime.status_errors import already_exists, exhausted, invalid, unimplemented
-from sim.switch.p4runtime.stores import Store
+from sim.switch.p4runtime.stores import EntityStore
 
 
-class ValueSets(Store):
+class ValueSets(EntityStore):
     """The value sets of a switch."""
 
     CHANGED = ("_sets",)

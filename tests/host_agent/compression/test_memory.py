@@ -17,7 +17,7 @@ from host_agent.compression import (
     reduce_in_process,
 )
 from host_agent.compression.exchange import combined
-from host_agent.compression.reducer import RoundRequest
+from host_agent.compression.reducer import CompressedRound
 from host_agent.errors import MisuseError
 
 WORKERS = 4
@@ -269,7 +269,7 @@ def test_clipping_leaves_a_tensor_of_equal_values() -> None:
 def test_settings_are_compared_once() -> None:
     rounds: list[str] = []
 
-    def counted(requests: Sequence[RoundRequest]) -> Any:
+    def counted(requests: Sequence[CompressedRound]) -> Any:
         rounds.append(requests[0].op)
         return combined(requests)
 

@@ -26,7 +26,7 @@ from host_agent.strategies.base import STRATEGIES
 from host_agent.strategies.registry import own_options_of
 from netsum.virtual.group import groups
 from netsum.virtual.network import UniformLinks
-from netsum.virtual.world import World
+from netsum.virtual.world import VirtualWorld
 
 NAN = float("nan")
 
@@ -37,7 +37,7 @@ def a_state(**options: Any) -> CompressionState:
 
 def a_strategy(name: str, **options: Any) -> Any:
     model = torch.nn.Linear(2, 1)
-    group = groups(World(1, UniformLinks()))[0]
+    group = groups(VirtualWorld(1, UniformLinks()))[0]
     return strategy(name, model, torch.optim.SGD(model.parameters(), 0.1), group=group, **options)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from host_agent.compression import Reducer, make_compressor, make_memory
 from host_agent.compression.exchange import Reduction, combined, reduce_over, run
-from host_agent.compression.reducer import RoundRequest
+from host_agent.compression.reducer import CompressedRound
 
 
 class Alone:
@@ -23,7 +23,7 @@ class Alone:
         self.log: list[str] = []
         self.bytes = 0
 
-    def begin(self, request: RoundRequest) -> Callable[[], Any]:
+    def begin(self, request: CompressedRound) -> Callable[[], Any]:
         self.log.append("begin")
         self.bytes += 100 + sum(each.nbytes for each in request.tensors)
 

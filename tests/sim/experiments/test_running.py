@@ -18,7 +18,7 @@ from sim.experiments.summary import checked
 from sim.experiments.values import contributions, expected_sum
 from sim.network.engine.engine_records import GAPS
 from sim.network.network import Network
-from sim.network.parameters import LinkParameters, Traffic
+from sim.network.parameters import BackgroundTraffic, LinkParameters
 from topologies.generated import star
 from topologies.topology import LinkEnd, LinkSpec
 
@@ -547,7 +547,9 @@ def test_poisson_traffic_has_the_gaps_of_its_distribution() -> None:
         pair = replace(star(2), switches={}, links=(LinkSpec((LinkEnd("h1"), LinkEnd("h2"))),))
         network.add_topology(pair, LinkParameters(rate_bps=10**11, latency_ns=0))
         one, other = network.hosts
-        network.add_traffic(one, other, Traffic(10**9, packet_bytes=1000, gaps=kind, stop_ns=40_000_000))
+        network.add_traffic(
+            one, other, BackgroundTraffic(10**9, packet_bytes=1000, gaps=kind, stop_ns=40_000_000)
+        )
         network.tap(0, frame_bytes=0)
         network.pending.add(("traffic", 0))
         network.at(40_000_000, network.pending.clear)
@@ -571,7 +573,7 @@ def test_sources_at_random_do_not_begin_together(kind: str) -> None:
     other, *hosts = network.hosts
     for host in hosts:
         network.add_traffic(
-            host, other, Traffic(10**9, packet_bytes=1000, gaps=kind, start_ns=5000, stop_ns=10**6)
+            host, other, BackgroundTraffic(10**9, packet_bytes=1000, gaps=kind, start_ns=5000, stop_ns=10**6)
         )
         network.tap(network.link_numbers[f"{host.name}>s1"], frame_bytes=0)
     network.pending = {("traffic", 0)}

@@ -22,7 +22,7 @@ from sim.experiments.summary import median_of, summarize
 pytest.importorskip("pyarrow")
 
 from sim.experiments.report import write_report
-from sim.experiments.store import Store, load_run, load_store, read_rows
+from sim.experiments.store import ResultStore, load_run, load_store, read_rows
 from sim.experiments.sweeping import Finished, Swept, here, on_dask, sweep
 from tests.sim.traces.files import FORMATS
 
@@ -83,7 +83,7 @@ def test_what_was_computed_is_not_computed_again(
         if swept.computed == 5:
             raise KeyboardInterrupt
 
-    store = Store(tmp_path, experiment, programs)
+    store = ResultStore(tmp_path, experiment, programs)
     with pytest.raises(KeyboardInterrupt):
         sweep(experiment, store, programs, counting, stop)
     assert len(ran) == 5
@@ -105,7 +105,7 @@ def test_a_point_that_fails_is_named_and_takes_no_other_along(
     read = parse_experiment(
         '[topology]\nhosts = 3\n[[job]]\nsize = 64\n[sweep]\n"job.workers" = [2, 4, 3]\n', "x"
     )
-    swept = sweep(read, Store(tmp_path, read, programs), programs)
+    swept = sweep(read, ResultStore(tmp_path, read, programs), programs)
     assert swept.computed == 2
     (failed,) = swept.failed
     assert str(failed.point) == "job.workers = 4, seed 1"
@@ -116,7 +116,7 @@ def test_a_topology_that_cannot_be_is_named_once_and_before_any_point_is_run(
     programs: dict[int, str], tmp_path: Path
 ) -> None:
     read = parse_experiment('[topology]\n[[job]]\nsize = 64\n[sweep]\n"job.workers" = [2, 600, 700]\n', "x")
-    store = Store(tmp_path, read, programs)
+    store = ResultStore(tmp_path, read, programs)
     with pytest.raises(SettingError, match="at most 509 links at a switch, found 600") as caught:
         sweep(read, store, programs)
     assert "job.workers = 600, seed 1" in str(caught.value)
@@ -128,13 +128,13 @@ def test_a_folder_that_cannot_be_written_gets_a_sentence(
 ) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SimulationError, match="cannot write to .*file: Not a directory"):
-        Store(tmp_path / "file", experiment, programs)
+        ResultStore(tmp_path / "file", experiment, programs)
 
 
 def test_a_full_disk_loses_nothing_that_was_computed(
     experiment: Experiment, programs: dict[int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path, experiment, programs)
+    store = ResultStore(tmp_path, experiment, programs)
     rename = Path.replace
     renamed: list[Path] = []
 
@@ -170,18 +170,18 @@ def test_a_file_that_changes_is_another_point(setting: str, tmp_path: Path) -> N
 def test_results_of_other_sources_are_shown_and_kept(
     experiment: Experiment, programs: dict[int, str], tmp_path: Path
 ) -> None:
-    before = Store(tmp_path, experiment, programs, stamp="of sources that have changed since")
+    before = ResultStore(tmp_path, experiment, programs, stamp="of sources that have changed since")
     sweep(experiment, before, programs)
     after = load_store(tmp_path, programs)
     assert (after.stamp, len(list(after.computed()))) == (before.stamp, 12)
     assert "12 of 12 points are computed" in write_report(after).read_text()
-    assert not any(Store(tmp_path, experiment, programs).computed()), "a run computes them anew"
+    assert not any(ResultStore(tmp_path, experiment, programs).computed()), "a run computes them anew"
 
 
 def test_an_interrupted_run_a_damaged_point_and_odd_settings(
     experiment: Experiment, programs: dict[int, str], tmp_path: Path
 ) -> None:
-    store = Store(tmp_path, experiment, programs)
+    store = ResultStore(tmp_path, experiment, programs)
     for finished in here(list(experiment.points[:4]), programs):
         assert finished.result is not None
         store.put(finished.point, finished.result)
@@ -202,7 +202,7 @@ def test_an_interrupted_run_a_damaged_point_and_odd_settings(
 def test_a_rows_time_and_goodput_and_limit_agree(
     experiment: Experiment, programs: dict[int, str], tmp_path: Path
 ) -> None:
-    store = Store(tmp_path, experiment, programs)
+    store = ResultStore(tmp_path, experiment, programs)
     sweep(experiment, store, programs)
     rows = read_rows(tmp_path / "results.parquet")[0]
     for each in summarize(rows[:10] + rows[11:], experiment.varies):
@@ -220,7 +220,7 @@ def test_a_rows_time_and_goodput_and_limit_agree(
 def test_the_report_opens_in_a_browser(
     experiment: Experiment, programs: dict[int, str], tmp_path: Path
 ) -> None:
-    store = Store(tmp_path, experiment, programs)
+    store = ResultStore(tmp_path, experiment, programs)
     sweep(experiment, store, programs)
     page = write_report(store)
     text = page.read_text()
@@ -251,7 +251,7 @@ def test_two_runs_are_compared(programs: dict[int, str], tmp_path: Path) -> None
     fast = parse_experiment(SWEEP, "sweeps", {"fault.loss": "0%"})
     slow = parse_experiment(SWEEP, "sweeps", {"fault.loss": "0%", "topology.rate": "1gbit"})
     for name, read in (("a", fast), ("b", slow)):
-        sweep(read, Store(tmp_path / name, read, programs), programs)
+        sweep(read, ResultStore(tmp_path / name, read, programs), programs)
     compared = compare(tmp_path / "a", tmp_path / "b")
     assert len(compared) == 4
     assert all(each.ratio is not None and each.ratio > 1 for each in compared)
@@ -275,7 +275,7 @@ def test_a_scheduler_that_is_not_there_gets_a_sentence(
     pytest.importorskip("distributed")
     monkeypatch.setattr("sim.experiments.sweeping.CONNECT_TIMEOUT_S", 0.5)
     with pytest.raises(SimulationError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
-        sweep(experiment, Store(tmp_path, experiment, programs), programs, on_dask("tcp://127.0.0.1:9"))
+        sweep(experiment, ResultStore(tmp_path, experiment, programs), programs, on_dask("tcp://127.0.0.1:9"))
 
 
 @pytest.mark.parametrize("awaited", ["12 points", "of 12 points"])
@@ -342,7 +342,7 @@ def test_a_cluster_of_other_processes_computes_the_same_bytes(
         )
     ]
     try:
-        store = Store(tmp_path / "cluster", experiment, programs)
+        store = ResultStore(tmp_path / "cluster", experiment, programs)
         swept = sweep(experiment, store, programs, on_dask(address))
         assert (swept.computed, swept.failed) == (12, [])
     finally:
@@ -350,6 +350,6 @@ def test_a_cluster_of_other_processes_computes_the_same_bytes(
             process.kill()
         for process in processes:
             process.wait(timeout=30)
-    alone = Store(tmp_path / "alone", experiment, programs)
+    alone = ResultStore(tmp_path / "alone", experiment, programs)
     sweep(experiment, alone, programs)
     assert contents(tmp_path / "cluster") == contents(tmp_path / "alone")

@@ -30,7 +30,7 @@ import pytest
 
 from netsum.programs import compiled_program
 from sim.explore.random_runs import SYSTEMS, RandomRuns
-from sim.explore.scenario import BlockPass, Scenario
+from sim.explore.scenario import BlockPass, ExplorerScenario
 from sim.explore.search import Search
 from sim.explore.system import System
 from sim.explore.worker_code import WorkerCode, shipped_worker
@@ -52,33 +52,33 @@ NET_S: Final = 900.0
 
 _TWO: Final = (BlockPass(), BlockPass())
 SCENARIOS: Final = (
-    Scenario("three sums", rounds=(*_TWO, BlockPass()), batches=False),
-    Scenario("exponents", rounds=(BlockPass("float32"),), batches=False),
-    Scenario(
+    ExplorerScenario("three sums", rounds=(*_TWO, BlockPass()), batches=False),
+    ExplorerScenario("exponents", rounds=(BlockPass("float32"),), batches=False),
+    ExplorerScenario(
         "header-only", rounds=(BlockPass("broadcast"), BlockPass("barrier"), BlockPass("max")), batches=False
     ),
-    Scenario(
+    ExplorerScenario(
         "one of two",
         slots=2,
         rounds=(BlockPass("quorum"), BlockPass("contributors")),
         quorum=1,
         batches=False,
     ),
-    Scenario("disagreement", rounds=(BlockPass(), BlockPass(agreed=False)), batches=False),
-    Scenario("a new epoch", rounds=(BlockPass(),), epochs=2, batches=False),
-    Scenario("unknown sources", rounds=(BlockPass(),), unknown_sources=True, batches=False),
-    Scenario("two slots", slots=2, rounds=_TWO, batches=False),
-    Scenario("chunk numbers wrap", rounds=_TWO, first_chunk=(1 << 32) - 1, batches=False),
-    Scenario("a dead worker", rounds=(BlockPass(),), kills=1, batches=False),
-    Scenario(
+    ExplorerScenario("disagreement", rounds=(BlockPass(), BlockPass(agreed=False)), batches=False),
+    ExplorerScenario("a new epoch", rounds=(BlockPass(),), epochs=2, batches=False),
+    ExplorerScenario("unknown sources", rounds=(BlockPass(),), unknown_sources=True, batches=False),
+    ExplorerScenario("two slots", slots=2, rounds=_TWO, batches=False),
+    ExplorerScenario("chunk numbers wrap", rounds=_TWO, first_chunk=(1 << 32) - 1, batches=False),
+    ExplorerScenario("a dead worker", rounds=(BlockPass(),), kills=1, batches=False),
+    ExplorerScenario(
         "values", rounds=(BlockPass("saturating"), BlockPass("max"), BlockPass("sparse")), batches=False
     ),
-    Scenario("a deadline", rounds=(BlockPass(),), deadlines=1),
-    Scenario("two leaves", rounds=_TWO, batches=False, parents=(0, 0), leaves=(1, 2)),
-    Scenario(
+    ExplorerScenario("a deadline", rounds=(BlockPass(),), deadlines=1),
+    ExplorerScenario("two leaves", rounds=_TWO, batches=False, parents=(0, 0), leaves=(1, 2)),
+    ExplorerScenario(
         "two leaves, exponents", rounds=(BlockPass("float32"),), batches=False, parents=(0, 0), leaves=(1, 2)
     ),
-    Scenario(
+    ExplorerScenario(
         "a leaf of two", workers=3, rounds=(BlockPass(),), batches=False, parents=(0,), leaves=(0, 1, 1)
     ),
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from controller.entries import Entry, Group, result_group
+from controller.entries import Entry, MulticastGroup, result_group
 from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
 from controller.session import P4RuntimeSession
@@ -16,7 +16,7 @@ from netsum.command_errors import CommandError
 from netsum.programs import CompiledProgram
 from sim.explore.engine.step_codes import LOSE
 from sim.explore.engine.world import AT_RESTARTS, AT_TABLES, DEAD, DEAD_NUMBER, DOWN, NOTHING, UP
-from sim.explore.scenario import Scenario
+from sim.explore.scenario import ExplorerScenario
 from sim.explore.story import Packet, StoryStep, Walk
 from sim.explore.system import System
 from sim.frames import HEADERS_BYTES
@@ -39,7 +39,7 @@ class Answers:
     bmv2: tuple[tuple[int, bytes], ...]
 
 
-def require_bmv2(scenario: Scenario) -> None:
+def require_bmv2(scenario: ExplorerScenario) -> None:
     """See that BMv2 can run a schedule here; `CommandError` if it cannot; the message says why."""
     if scenario.parents:
         raise CommandError("--bmv2 compares one switch, and this schedule is of a tree of switches")
@@ -82,7 +82,7 @@ class _Bmv2:
     def __init__(self, system: System, switch: CabledBmv2, writer: P4RuntimeWriter) -> None:
         self._versions = [stage.entries for stage in system.stages[0]]
         self._address = system.placement.addresses[0]
-        self._groups: list[Group] = [result_group(jobs[0]) for jobs in system.jobs]
+        self._groups: list[MulticastGroup] = [result_group(jobs[0]) for jobs in system.jobs]
         self._switch, self._writer = switch, writer
         self._held: list[Entry] = []
         self.set_tables(0, restarted=True)

@@ -12,7 +12,7 @@ from netsum.programs import compiled_program
 from sim.explore import checkpoint
 from sim.explore import search as search_module
 from sim.explore.configurations import CONFIGURATIONS
-from sim.explore.scenario import BlockPass, Scenario
+from sim.explore.scenario import BlockPass, ExplorerScenario
 from sim.explore.search import Search, SearchResult
 from sim.explore.system import System
 
@@ -83,7 +83,9 @@ def test_memory_has_a_limit_and_the_search_goes_on_with_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "_FIRST_STATES", 1 << 14)
-    scenario = Scenario("copies", workers=1, rounds=(BlockPass(), BlockPass()), batches=False, copies=1)
+    scenario = ExplorerScenario(
+        "copies", workers=1, rounds=(BlockPass(), BlockPass()), batches=False, copies=1
+    )
     options: dict[str, Any] = {"order": "breadth", "reduce": False}
     whole = Search(System(scenario, PROGRAM), **options)
     limit = whole.memory + 700_000

@@ -9,14 +9,14 @@ from host_agent.protocol.recovery import PTO_PROBES
 from netsum.programs import compiled_program
 from sim.explore.configurations import ALL, CONFIGURATIONS
 from sim.explore.engine.packing import unlisted_fields
-from sim.explore.scenario import BlockPass, Scenario, ScenarioError
+from sim.explore.scenario import BlockPass, ExplorerScenario, ScenarioError
 from sim.explore.search import Search, SearchResult
 from sim.explore.system import System
 
 PROGRAM: Path = compiled_program(64).json
 
 
-def search(scenario: Scenario, **options: object) -> SearchResult:
+def search(scenario: ExplorerScenario, **options: object) -> SearchResult:
     return Search(System(scenario, PROGRAM), **options).run()  # type: ignore[arg-type]
 
 
@@ -31,26 +31,26 @@ QUORUM = (BlockPass("quorum"), BlockPass("contributors"))
 @pytest.mark.parametrize(
     "scenario",
     [
-        Scenario("two rounds", rounds=TWO),
-        Scenario("exponents", rounds=(BlockPass("int32"),)),
-        Scenario("header-only", rounds=(BlockPass("broadcast"), BlockPass("barrier"))),
-        Scenario("a dead worker", rounds=ONE, kills=1),
-        Scenario("a deadline", rounds=TWO, deadlines=1),
-        Scenario("values", rounds=(BlockPass("saturating"), BlockPass("min"), BlockPass("sparse"))),
-        Scenario("two datagrams a call", workers=1, slots=2, rounds=TWO, rows=2),
-        Scenario("a new epoch", rounds=ONE, epochs=2),
-        Scenario("chunk numbers wrap", rounds=TWO, first_chunk=(1 << 32) - 1),
-        Scenario("unknown-sources", rounds=ONE, unknown_sources=True),
-        Scenario(
+        ExplorerScenario("two rounds", rounds=TWO),
+        ExplorerScenario("exponents", rounds=(BlockPass("int32"),)),
+        ExplorerScenario("header-only", rounds=(BlockPass("broadcast"), BlockPass("barrier"))),
+        ExplorerScenario("a dead worker", rounds=ONE, kills=1),
+        ExplorerScenario("a deadline", rounds=TWO, deadlines=1),
+        ExplorerScenario("values", rounds=(BlockPass("saturating"), BlockPass("min"), BlockPass("sparse"))),
+        ExplorerScenario("two datagrams a call", workers=1, slots=2, rounds=TWO, rows=2),
+        ExplorerScenario("a new epoch", rounds=ONE, epochs=2),
+        ExplorerScenario("chunk numbers wrap", rounds=TWO, first_chunk=(1 << 32) - 1),
+        ExplorerScenario("unknown-sources", rounds=ONE, unknown_sources=True),
+        ExplorerScenario(
             "unknown sources in a tree", rounds=ONE, unknown_sources=True, parents=(0, 0), leaves=(1, 2)
         ),
-        Scenario("disagreement", rounds=(BlockPass(agreed=False),)),
-        Scenario("a quorum", slots=2, rounds=QUORUM, quorum=1, batches=False),
-        Scenario("a quorum of all", slots=2, rounds=QUORUM, quorum=2, batches=False),
+        ExplorerScenario("disagreement", rounds=(BlockPass(agreed=False),)),
+        ExplorerScenario("a quorum", slots=2, rounds=QUORUM, quorum=1, batches=False),
+        ExplorerScenario("a quorum of all", slots=2, rounds=QUORUM, quorum=2, batches=False),
     ],
     ids=lambda scenario: scenario.name,
 )
-def test_no_schedule_breaks_a_guarantee(scenario: Scenario) -> None:
+def test_no_schedule_breaks_a_guarantee(scenario: ExplorerScenario) -> None:
     result = search(scenario, order="largest")
     assert (result.outcome, result.violation) == ("exhausted", 0)
     assert result.progress.states > 100
@@ -72,7 +72,7 @@ def test_no_schedule_breaks_a_guarantee(scenario: Scenario) -> None:
 )
 def test_what_is_no_scenario_of_a_quorum(given: dict[str, Any], expected: str) -> None:
     with pytest.raises(ScenarioError, match=expected):
-        Scenario("wrong", **given)
+        ExplorerScenario("wrong", **given)
 
 
 def test_every_configuration_has_a_name_of_its_own() -> None:
@@ -85,7 +85,7 @@ def test_no_configuration_has_slots_for_which_what_a_state_leaves_out_would_deci
 
 
 def test_what_is_left_out_reaches_nothing_else() -> None:
-    scenario = Scenario("one round", rounds=ONE)
+    scenario = ExplorerScenario("one round", rounds=ONE)
     whole = search(scenario, order="breadth", reduce=False)
     assert whole.outcome == "exhausted"
     for order in ("breadth", "largest"):
@@ -99,15 +99,15 @@ def test_what_is_left_out_reaches_nothing_else() -> None:
 @pytest.mark.parametrize(
     "scenario",
     [
-        Scenario("two rounds", rounds=TWO),
-        Scenario("two slots", rounds=ONE, slots=2, batches=False),
-        Scenario("a dead worker", rounds=ONE, kills=1),
-        Scenario("a new epoch", rounds=ONE, epochs=2),
-        Scenario("exponents", rounds=(BlockPass("int32"),)),
+        ExplorerScenario("two rounds", rounds=TWO),
+        ExplorerScenario("two slots", rounds=ONE, slots=2, batches=False),
+        ExplorerScenario("a dead worker", rounds=ONE, kills=1),
+        ExplorerScenario("a new epoch", rounds=ONE, epochs=2),
+        ExplorerScenario("exponents", rounds=(BlockPass("int32"),)),
     ],
     ids=lambda scenario: scenario.name,
 )
-def test_finished_packets_reach_nothing_else(scenario: Scenario) -> None:
+def test_finished_packets_reach_nothing_else(scenario: ExplorerScenario) -> None:
     with_them = search(scenario, order="largest", collect=False)
     without = search(scenario, order="largest")
     assert with_them.outcome == without.outcome == "exhausted"
@@ -115,7 +115,7 @@ def test_finished_packets_reach_nothing_else(scenario: Scenario) -> None:
 
 
 def test_packets_that_never_cease_reach_what_copies_do() -> None:
-    forever = search(Scenario("for ever", workers=1, rounds=TWO, batches=False), order="largest")
-    copies = search(Scenario("copies", workers=1, rounds=TWO, batches=False, copies=1), order="depth")
+    forever = search(ExplorerScenario("for ever", workers=1, rounds=TWO, batches=False), order="largest")
+    copies = search(ExplorerScenario("copies", workers=1, rounds=TWO, batches=False, copies=1), order="depth")
     assert copies.outcome == forever.outcome == "exhausted"
     assert copies.progress.ends == forever.progress.ends

@@ -17,7 +17,7 @@ from sim.explore.engine.symmetry import permute
 from sim.explore.engine.worker_steps import timers_of
 from sim.explore.engine.world import ALIVE, AT_KILLS, AT_LIFE, PACKET_SHIFT, STUCK
 from sim.explore.interchangeable import permutations_of
-from sim.explore.scenario import BlockPass, Scenario
+from sim.explore.scenario import BlockPass, ExplorerScenario
 from sim.explore.search import Search
 from sim.explore.shrink import violates
 from sim.explore.story import steps_of
@@ -73,7 +73,7 @@ def frame(system: System, number: int) -> bytes:
 
 
 def test_the_orbits_of_the_states_that_are_explored_are_all_states() -> None:
-    scenario = Scenario("a barrier", rounds=(BlockPass("barrier"),))
+    scenario = ExplorerScenario("a barrier", rounds=(BlockPass("barrier"),))
     full = finished(System(scenario, PROGRAM), False, reduce=False)
     less = finished(System(scenario, PROGRAM), True, reduce=False)
     all_states = {state for kept in states_of(full) for state in orbit(full, *kept)}
@@ -90,19 +90,19 @@ def test_the_orbits_of_the_states_that_are_explored_are_all_states() -> None:
 @pytest.mark.parametrize(
     "scenario",
     [
-        Scenario("three workers", workers=3, rounds=ONE),
-        Scenario("three rounds", rounds=(*TWO, BlockPass())),
-        Scenario("a worker dies", workers=3, rounds=ONE, kills=1),
-        Scenario("a deadline passes", workers=3, rounds=ONE, deadlines=1),
-        Scenario("two jobs", rounds=ONE, jobs=2, batches=False),
-        Scenario("two slots", slots=2, rounds=ONE, batches=False),
-        Scenario("a quorum", slots=2, rounds=QUORUM, quorum=1, batches=False),
-        Scenario("one contributes", workers=3, rounds=(BlockPass("broadcast"), BlockPass("barrier"))),
-        Scenario("the last one disagrees", workers=3, rounds=(BlockPass(agreed=False),)),
+        ExplorerScenario("three workers", workers=3, rounds=ONE),
+        ExplorerScenario("three rounds", rounds=(*TWO, BlockPass())),
+        ExplorerScenario("a worker dies", workers=3, rounds=ONE, kills=1),
+        ExplorerScenario("a deadline passes", workers=3, rounds=ONE, deadlines=1),
+        ExplorerScenario("two jobs", rounds=ONE, jobs=2, batches=False),
+        ExplorerScenario("two slots", slots=2, rounds=ONE, batches=False),
+        ExplorerScenario("a quorum", slots=2, rounds=QUORUM, quorum=1, batches=False),
+        ExplorerScenario("one contributes", workers=3, rounds=(BlockPass("broadcast"), BlockPass("barrier"))),
+        ExplorerScenario("the last one disagrees", workers=3, rounds=(BlockPass(agreed=False),)),
     ],
     ids=lambda scenario: scenario.name,
 )
-def test_the_orbits_of_switch_and_workers_are_all_that_are_reached(scenario: Scenario) -> None:
+def test_the_orbits_of_switch_and_workers_are_all_that_are_reached(scenario: ExplorerScenario) -> None:
     full, less = (
         finished(System(scenario, PROGRAM), symmetry, order="largest") for symmetry in (False, True)
     )
@@ -232,53 +232,53 @@ def subsets(bits: int) -> Iterator[int]:
 @pytest.mark.parametrize(
     "scenario",
     [
-        Scenario("two workers", rounds=TWO),
-        Scenario("three workers", workers=3, rounds=ONE),
-        Scenario("three workers, one datagram at a time", workers=3, rounds=ONE, batches=False),
-        Scenario("a worker dies", workers=3, rounds=ONE, kills=1),
-        Scenario("a deadline passes", workers=3, rounds=ONE, deadlines=1),
-        Scenario("two jobs", rounds=ONE, jobs=2, batches=False),
-        Scenario("two slots", slots=2, rounds=ONE, batches=False),
-        Scenario("a quorum", slots=2, rounds=QUORUM, quorum=1, batches=False),
-        Scenario("four workers", workers=4, rounds=(BlockPass("barrier"),)),
+        ExplorerScenario("two workers", rounds=TWO),
+        ExplorerScenario("three workers", workers=3, rounds=ONE),
+        ExplorerScenario("three workers, one datagram at a time", workers=3, rounds=ONE, batches=False),
+        ExplorerScenario("a worker dies", workers=3, rounds=ONE, kills=1),
+        ExplorerScenario("a deadline passes", workers=3, rounds=ONE, deadlines=1),
+        ExplorerScenario("two jobs", rounds=ONE, jobs=2, batches=False),
+        ExplorerScenario("two slots", slots=2, rounds=ONE, batches=False),
+        ExplorerScenario("a quorum", slots=2, rounds=QUORUM, quorum=1, batches=False),
+        ExplorerScenario("four workers", workers=4, rounds=(BlockPass("barrier"),)),
     ],
     ids=lambda scenario: scenario.name,
 )
-def test_steps_commute_with_permutations(scenario: Scenario) -> None:
+def test_steps_commute_with_permutations(scenario: ExplorerScenario) -> None:
     assert steps_commute(finished(System(scenario, PROGRAM), True, order="largest"))
 
 
 def test_steps_of_a_core_with_a_fault_of_one_worker_do_not_commute() -> None:
     worker = changed_worker("arrivals", [(MISSING, f"{MISSING} and core.worker_id != 1")])
-    system = System(Scenario("three", workers=3, rounds=ONE), PROGRAM, worker)
+    system = System(ExplorerScenario("three", workers=3, rounds=ONE), PROGRAM, worker)
     assert not steps_commute(finished(system, True, order="largest", liveness=False))
 
 
 def test_a_fault_of_one_worker_is_found() -> None:
     worker = changed_worker("arrivals", [(MISSING, f"{MISSING} and core.worker_id != 1")])
-    for scenario in (Scenario("two", rounds=TWO), Scenario("three", workers=3, rounds=ONE)):
+    for scenario in (ExplorerScenario("two", rounds=TWO), ExplorerScenario("three", workers=3, rounds=ONE)):
         assert [verdict(System(scenario, PROGRAM, worker), each) for each in (False, True)] == [STUCK, STUCK]
 
 
 @pytest.mark.parametrize(
     ("scenario", "expected"),
     [
-        (Scenario("sums", workers=3), 6),
-        (Scenario("four", workers=4), 24),
-        (Scenario("five of six", workers=6), 120),
-        (Scenario("two jobs", workers=3, jobs=2, batches=False), 36),
-        (Scenario("one contributes", workers=3, rounds=(BlockPass("broadcast"),)), 2),
-        (Scenario("every other one is sparse", workers=4, rounds=(BlockPass("sparse"),)), 4),
-        (Scenario("the last one disagrees", workers=3, rounds=(BlockPass(agreed=False),)), 2),
-        (Scenario("order counts", workers=3, rounds=(BlockPass("max"),)), 1),
-        (Scenario("ranks have exponents", workers=3, rounds=(BlockPass("float32"),)), 1),
-        (Scenario("entries are written in order", epochs=2), 1),
-        (Scenario("sources that claim to be a worker", unknown_sources=True), 1),
-        (Scenario("child 0 sends for all", workers=3, parents=(0,), leaves=(0, 1, 1)), 1),
+        (ExplorerScenario("sums", workers=3), 6),
+        (ExplorerScenario("four", workers=4), 24),
+        (ExplorerScenario("five of six", workers=6), 120),
+        (ExplorerScenario("two jobs", workers=3, jobs=2, batches=False), 36),
+        (ExplorerScenario("one contributes", workers=3, rounds=(BlockPass("broadcast"),)), 2),
+        (ExplorerScenario("every other one is sparse", workers=4, rounds=(BlockPass("sparse"),)), 4),
+        (ExplorerScenario("the last one disagrees", workers=3, rounds=(BlockPass(agreed=False),)), 2),
+        (ExplorerScenario("order counts", workers=3, rounds=(BlockPass("max"),)), 1),
+        (ExplorerScenario("ranks have exponents", workers=3, rounds=(BlockPass("float32"),)), 1),
+        (ExplorerScenario("entries are written in order", epochs=2), 1),
+        (ExplorerScenario("sources that claim to be a worker", unknown_sources=True), 1),
+        (ExplorerScenario("child 0 sends for all", workers=3, parents=(0,), leaves=(0, 1, 1)), 1),
     ],
-    ids=lambda value: value.name if isinstance(value, Scenario) else "",
+    ids=lambda value: value.name if isinstance(value, ExplorerScenario) else "",
 )
-def test_only_workers_that_mean_the_same_change_places(scenario: Scenario, expected: int) -> None:
+def test_only_workers_that_mean_the_same_change_places(scenario: ExplorerScenario, expected: int) -> None:
     permutations = permutations_of(scenario)
     assert len(np.unique(permutations, axis=0)) == len(permutations) == expected
     assert permutations[0].tolist() == list(range(scenario.hosts))

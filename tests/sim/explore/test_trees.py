@@ -10,7 +10,7 @@ from netsum.programs import compiled_program
 from sim.explore.drawing import svg, text
 from sim.explore.engine import step_codes as codes
 from sim.explore.engine.world import DOWN, STUCK, TO_WORKER, UP, WRONG_RESULT
-from sim.explore.scenario import BlockPass, Scenario, ScenarioError
+from sim.explore.scenario import BlockPass, ExplorerScenario, ScenarioError
 from sim.explore.schedules import pcap, read_schedule, write_schedule
 from sim.explore.search import Search, SearchResult
 from sim.explore.shape import ScenarioShape
@@ -23,11 +23,11 @@ from tests.sim.explore.on_bmv2 import require_bmv2
 
 PROGRAM: Path = compiled_program(64).json
 ONE = (BlockPass(),)
-TWO_LEAVES = Scenario("two leaves", rounds=ONE, parents=(0, 0), leaves=(1, 2), batches=False)
-ROOT_AND_LEAF = Scenario("root and leaf", rounds=ONE, parents=(0,), leaves=(0, 1), batches=False)
+TWO_LEAVES = ExplorerScenario("two leaves", rounds=ONE, parents=(0, 0), leaves=(1, 2), batches=False)
+ROOT_AND_LEAF = ExplorerScenario("root and leaf", rounds=ONE, parents=(0,), leaves=(0, 1), batches=False)
 
 
-def search(scenario: Scenario, **options: object) -> SearchResult:
+def search(scenario: ExplorerScenario, **options: object) -> SearchResult:
     return Search(System(scenario, PROGRAM), **options).run()  # type: ignore[arg-type]
 
 
@@ -36,14 +36,16 @@ def search(scenario: Scenario, **options: object) -> SearchResult:
     [
         TWO_LEAVES,
         ROOT_AND_LEAF,
-        Scenario("exponents", rounds=(BlockPass("float32"),), parents=(0, 0), leaves=(1, 2), batches=False),
-        Scenario(
+        ExplorerScenario(
+            "exponents", rounds=(BlockPass("float32"),), parents=(0, 0), leaves=(1, 2), batches=False
+        ),
+        ExplorerScenario(
             "disagreement", rounds=(BlockPass(agreed=False),), parents=(0,), leaves=(0, 1), batches=False
         ),
     ],
     ids=lambda scenario: scenario.name,
 )
-def test_no_schedule_breaks_a_guarantee(scenario: Scenario) -> None:
+def test_no_schedule_breaks_a_guarantee(scenario: ExplorerScenario) -> None:
     result = search(scenario, order="largest")
     assert (result.outcome, result.violation) == ("exhausted", 0)
     assert result.progress.states > 100
@@ -61,7 +63,7 @@ def test_what_is_left_out_reaches_nothing_else() -> None:
 
 
 def test_a_switch_restarts_and_the_job_moves_to_a_new_epoch() -> None:
-    scenario = Scenario(
+    scenario = ExplorerScenario(
         "restart", rounds=ONE, epochs=2, switch_restarts=1, parents=(0,), leaves=(0, 1), batches=False
     )
     result = search(scenario, order="largest")
@@ -168,5 +170,5 @@ def test_who_is_at_the_other_end() -> None:
 )
 def test_a_tree_that_cannot_be(parents: tuple[int, ...], leaves: tuple[int, ...], why: str) -> None:
     with pytest.raises(ScenarioError, match=why) as raised:
-        System(Scenario("wrong", parents=parents, leaves=leaves), PROGRAM)
+        System(ExplorerScenario("wrong", parents=parents, leaves=leaves), PROGRAM)
     assert isinstance(raised.value, NetsumError)

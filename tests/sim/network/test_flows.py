@@ -8,7 +8,7 @@ from sim.network.graph import Node
 from sim.network.messages import Messages, TransportParameters
 from sim.network.network import Network
 from sim.network.parameters import Faults, LinkParameters
-from sim.peers.group import Group
+from sim.peers.group import PeerGroup
 from sim.peers.table import PEERS
 from topologies import generated
 
@@ -115,7 +115,7 @@ def reduce(name: str, workers: int, size: int, pieces: int = 32) -> float:
     )
     messages = Messages(network, TransportParameters(initial_window=32, window=32))
     members = nodes[:workers]
-    group = Group(messages, members, nodes[workers:] or members, pieces)
+    group = PeerGroup(messages, members, nodes[workers:] or members, pieces)
     done = PEERS[name](group, size, [[] for _ in members])
     messages.install()
     network.run(limit_ns=10**12)
@@ -158,7 +158,7 @@ def test_halving_doubling_of_any_number_of_workers_ends() -> None:
 def test_omnireduce_sends_only_blocks_that_are_not_zero() -> None:
     network, nodes = star(5, LinkParameters(rate_bps=RATE_BPS, latency_ns=1000, framing_bytes=0))
     messages = Messages(network, TransportParameters(initial_window=256))
-    group = Group(messages, nodes[:4], nodes[4:], density=0.05)
+    group = PeerGroup(messages, nodes[:4], nodes[4:], density=0.05)
     done = PEERS["omnireduce"](group, 8 << 20, [[] for _ in nodes[:4]])
     messages.install()
     network.run(limit_ns=10**12)

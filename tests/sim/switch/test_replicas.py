@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sim.switch import Packets, Switch, load_program
-from sim.switch.layout import State
+from sim.switch.layout import StateLayout
 from tests.sim.switch.minimal import document, field, hexstr, op, write
 
 REPLICATED = 5
@@ -142,7 +142,7 @@ def test_what_egress_writes_into_a_replica_is_in_no_other(
 def test_every_replica_and_every_copy_of_it_has_all_headers(tmp_path: Path, words: int) -> None:
     more = [[f"w{n}", 32, False] for n in range(words)]
     program = load_program(write(cloning_in_egress(more), tmp_path / "cloning.json"))
-    assert State(program).apart == ({"i", "o"} if words else set())
+    assert StateLayout(program).apart == ({"i", "o"} if words else set())
     switch = Switch(program)
     switch.mcast_set(1, [(2, 0), (3, 1), (4, 2)])
     switch.clone_set(SESSION, [(COPIES_TO, 0)])

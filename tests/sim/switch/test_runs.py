@@ -10,7 +10,7 @@ import pytest
 
 from sim.switch import Packets, Switch, load_program
 from sim.switch.codegen.primitive_runs import find_runs
-from sim.switch.layout import Context, State
+from sim.switch.layout import Context, StateLayout
 from tests.sim.switch.minimal import document, field, hexstr, op, write
 
 _LANES = 21
@@ -73,7 +73,7 @@ def test_a_run_does_what_its_primitives_do(
     found = [
         run.length * run.turns
         for action in program.actions.values()
-        for run in find_runs(action, State(program), Context(program)).values()
+        for run in find_runs(action, StateLayout(program), Context(program)).values()
     ]
     assert (_LANES * len(_turn(kind, 0)) in found) == (kind != "one of the lanes")
     loops = Switch(program, tmp_path / "loops")

@@ -18,7 +18,7 @@ from netsum.explore import replay
 from netsum.explore.files import write_schedule_files
 from netsum.programs import compiled_program
 from netsum.terminal import ProgressRows
-from sim.explore.scenario import Scenario
+from sim.explore.scenario import ExplorerScenario
 from sim.explore.schedules import read_schedule
 from sim.explore.system import System
 from sim.explore.violations import VIOLATIONS
@@ -62,7 +62,7 @@ def main() -> int:
         parser.exit(1, f"error: {error}\n")
 
 
-def _faulty(name: str, scenario: Scenario, program: Path) -> System:
+def _faulty(name: str, scenario: ExplorerScenario, program: Path) -> System:
     if name not in FAULTS:
         raise CommandError(f"there is no fault {name!r} in the catalogue")
     return faulty_system(FAULTS[name], scenario, program)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sim.explore.scenario import BlockPass, Scenario
+from sim.explore.scenario import BlockPass, ExplorerScenario
 from tests.sim.explore.faults.fault import (
     DISAGREEMENT,
     EPOCHS,
@@ -97,7 +97,7 @@ CORE_FAULTS: Final = (
     Fault(
         "failed-core-writes",
         "a worker that has failed takes RESULTs",
-        (Scenario("a deadline", rounds=ONE, deadlines=1),),
+        (ExplorerScenario("a deadline", rounds=ONE, deadlines=1),),
         None,
         "",
         "arrivals",
@@ -190,7 +190,7 @@ CORE_FAULTS: Final = (
     Fault(
         "dependency-ignored",
         "lanes are sent before all workers' exponent is known",
-        (Scenario("exponents on two slots", slots=2, rounds=(BlockPass("float32"),), batches=False),),
+        (ExplorerScenario("exponents on two slots", slots=2, rounds=(BlockPass("float32"),), batches=False),),
         None,
         "",
         "departures",

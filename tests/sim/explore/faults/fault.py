@@ -6,29 +6,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from sim.explore.scenario import BlockPass, Scenario
+from sim.explore.scenario import BlockPass, ExplorerScenario
 from tests.sim.explore.faults.program import Program
 
 ONE: Final = (BlockPass(),)
 TWO: Final = (BlockPass(), BlockPass())
 THREE: Final = (BlockPass(), BlockPass(), BlockPass())
-SUMS: Final = Scenario("three sums", rounds=THREE, batches=False)
-FIVE: Final = Scenario("five sums", rounds=THREE + TWO, batches=False)
-UNEQUAL: Final = Scenario("exponents that differ", rounds=(BlockPass("float32"),))
-UNEQUAL_TWICE: Final = Scenario(
+SUMS: Final = ExplorerScenario("three sums", rounds=THREE, batches=False)
+FIVE: Final = ExplorerScenario("five sums", rounds=THREE + TWO, batches=False)
+UNEQUAL: Final = ExplorerScenario("exponents that differ", rounds=(BlockPass("float32"),))
+UNEQUAL_TWICE: Final = ExplorerScenario(
     "exponents that differ twice", rounds=(BlockPass("float32"), BlockPass("float32")), batches=False
 )
-HEADERS: Final = Scenario(
+HEADERS: Final = ExplorerScenario(
     "header-only", rounds=(BlockPass("broadcast"), BlockPass("barrier"), BlockPass("sum")), batches=False
 )
-HEADER_ONLY: Final = Scenario("header-only", rounds=(BlockPass("reduce"), BlockPass("gather")))
-EPOCHS: Final = Scenario("a new epoch", rounds=ONE, epochs=2)
-WRAP: Final = Scenario("chunk numbers wrap", rounds=THREE, first_chunk=(1 << 32) - 1, batches=False)
-DISAGREEMENT: Final = Scenario("disagreement", rounds=(BlockPass(agreed=False),))
-DEATH: Final = Scenario("a dead worker", rounds=TWO, kills=1)
-TWO_SLOTS: Final = Scenario("two slots", slots=2, rounds=TWO, batches=False)
-ONE_SUM: Final = Scenario("a sum", rounds=ONE)
-VERSIONS: Final = Scenario("four sums", rounds=TWO + TWO, batches=False)
+HEADER_ONLY: Final = ExplorerScenario("header-only", rounds=(BlockPass("reduce"), BlockPass("gather")))
+EPOCHS: Final = ExplorerScenario("a new epoch", rounds=ONE, epochs=2)
+WRAP: Final = ExplorerScenario("chunk numbers wrap", rounds=THREE, first_chunk=(1 << 32) - 1, batches=False)
+DISAGREEMENT: Final = ExplorerScenario("disagreement", rounds=(BlockPass(agreed=False),))
+DEATH: Final = ExplorerScenario("a dead worker", rounds=TWO, kills=1)
+TWO_SLOTS: Final = ExplorerScenario("two slots", slots=2, rounds=TWO, batches=False)
+ONE_SUM: Final = ExplorerScenario("a sum", rounds=ONE)
+VERSIONS: Final = ExplorerScenario("four sums", rounds=TWO + TWO, batches=False)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Fault:
 
     name: str
     what: str
-    scenarios: tuple[Scenario, ...]
+    scenarios: tuple[ExplorerScenario, ...]
     program: Callable[[Program], None] | None = None
     source: str = ""
     module: str = ""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Final
 
-from sim.explore.scenario import BlockPass, Scenario
+from sim.explore.scenario import BlockPass, ExplorerScenario
 from tests.sim.explore.faults.fault import (
     DEATH,
     DISAGREEMENT,
@@ -251,13 +251,13 @@ PROGRAM_FAULTS: Final = (
     Fault(
         "sums-wrap",
         "sums do not stay at the limits of int32",
-        (Scenario("large values", rounds=(BlockPass("saturating"),)),),
+        (ExplorerScenario("large values", rounds=(BlockPass("saturating"),)),),
         _in_lanes("lanes.add_all", ('"sat_cast"', '"two_comp_mod"')),
     ),
     Fault(
         "maximum-unsigned",
         "the maximum is that of numbers without sign",
-        (Scenario("maxima", rounds=(BlockPass("max"),)),),
+        (ExplorerScenario("maxima", rounds=(BlockPass("max"),)),),
         _in_lanes("lanes.max_all", ('"two_comp_mod"', '"&"'), ('"0x20"', '"0xffffffff"')),
     ),
 )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from sim.explore.scenario import BlockPass, Scenario
+from sim.explore.scenario import BlockPass, ExplorerScenario
 from tests.sim.explore.faults.fault import Fault
 from tests.sim.explore.faults.program import Program
 
 __all__ = ["QUORUM_FAULTS"]
 
 _CALL: Final = (BlockPass("quorum"), BlockPass("contributors"))
-_ONE_OF_TWO: Final = Scenario("one of two", slots=2, rounds=_CALL, quorum=1, batches=False)
-_IN_BATCHES: Final = Scenario("one of two, in batches", slots=2, rounds=_CALL, quorum=1)
+_ONE_OF_TWO: Final = ExplorerScenario("one of two", slots=2, rounds=_CALL, quorum=1, batches=False)
+_IN_BATCHES: Final = ExplorerScenario("one of two, in batches", slots=2, rounds=_CALL, quorum=1)
 
 
 def _asker_named(program: Program) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from sim.explore.engine.world import STUCK, WRONG_NAME
-from sim.explore.scenario import Scenario
+from sim.explore.scenario import ExplorerScenario
 from sim.explore.search import Search, SearchResult
 from sim.explore.shrink import shrink
 from sim.explore.story import StoryEvent, events_of, steps_of
@@ -47,7 +47,7 @@ class Found:
     """
 
     system: System
-    scenario: Scenario
+    scenario: ExplorerScenario
     result: SearchResult
     events: tuple[StoryEvent, ...]
     shortest: bool
@@ -56,7 +56,7 @@ class Found:
     seconds: float
 
 
-def faulty_system(fault: Fault | None, scenario: Scenario, program: Path) -> System:
+def faulty_system(fault: Fault | None, scenario: ExplorerScenario, program: Path) -> System:
     """Build a system with a fault in it, or the shipped one."""
     if fault is None:
         return System(scenario, program)

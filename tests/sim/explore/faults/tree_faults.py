@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sim.explore.scenario import BlockPass, Scenario
+from sim.explore.scenario import BlockPass, ExplorerScenario
 from tests.sim.explore.faults.fault import ONE, THREE, TWO, Fault
 from tests.sim.explore.faults.program import Program, binary, constant, lines
 
 __all__ = ["TREE_FAULTS"]
 
-_LEAVES: Final = Scenario("two leaves", rounds=ONE, parents=(0, 0), leaves=(1, 2))
-_LEAVES_TWICE: Final = Scenario(
+_LEAVES: Final = ExplorerScenario("two leaves", rounds=ONE, parents=(0, 0), leaves=(1, 2))
+_LEAVES_TWICE: Final = ExplorerScenario(
     "two leaves, two sums", rounds=TWO, parents=(0, 0), leaves=(1, 2), batches=False
 )
-_LEAVES_THRICE: Final = Scenario(
+_LEAVES_THRICE: Final = ExplorerScenario(
     "two leaves, three sums", rounds=THREE, parents=(0, 0), leaves=(1, 2), batches=False
 )
-_EXPONENTS: Final = Scenario(
+_EXPONENTS: Final = ExplorerScenario(
     "two leaves, exponents", rounds=(BlockPass("float32"),), parents=(0, 0), leaves=(1, 2), batches=False
 )
-_LEAF_OF_TWO: Final = Scenario(
+_LEAF_OF_TWO: Final = ExplorerScenario(
     "a leaf of two", workers=3, rounds=ONE, parents=(0,), leaves=(0, 1, 1), batches=False
 )
 
