@@ -422,7 +422,7 @@ class NetsumProcessGroup(ThroughGloo):
     def _refuse(self, what: str, number: int, refusal: str) -> None:
         """Let the other ranks hear that this one does not take part in a call, unless they refuse the same."""
         self._failures.note_refusal(number, refusal)
-        # On the slots, a meeting that the others do not attend; those who wait there for something else fail at once.
+        # On the slots, a meeting that the others do not join; those who wait there for something else fail at once.
         meeting = self._slots.barrier(f"{what}, refused")
         NetsumWork(refusal, [], [meeting], explain=self._failures.explain)
 

@@ -61,7 +61,7 @@ def explore(
     """Run the shipped P4 program and the shipped worker core through every schedule of a small system.
 
     A state is the switch's registers and tables, all workers, and the packets in flight. Packets are lost, duplicated any
-    number of times and overtaken by any number of others; timers fire at any time; workers and switch die where the
+    number of times and reordered in any way; timers fire at any time; workers and switch die where the
     configuration says so. In every state S1 to S6 of docs/protocol.md are checked. docs/explorer.md has the details.
     """
     from netsum import explore as exploration

@@ -1,4 +1,4 @@
-"""Passes are lost, repeated, delayed and overtaken, and so is all else: every RESULT is exact, and every worker gets its own."""
+"""Passes are lost, repeated, delayed and reordered, and so is all else: every RESULT is exact, and every worker gets its own."""
 
 import os
 import random

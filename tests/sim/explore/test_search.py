@@ -80,7 +80,7 @@ def test_every_configuration_has_a_name_of_its_own() -> None:
 
 
 def test_no_configuration_has_slots_for_which_what_a_state_leaves_out_would_decide() -> None:
-    """With more slots `unanswered` decides how many chunks become suspect: it would belong to the state."""
+    """With more slots `unanswered` decides how many chunks are probed: it would belong to the state."""
     assert max(each.slots for each in CONFIGURATIONS.values()) <= PTO_PROBES
 
 
