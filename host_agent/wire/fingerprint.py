@@ -1,4 +1,4 @@
-"""The 16-bit mark by which workers find out that they do not mean the same collective."""
+"""A 16-bit hash by which workers detect that they called different collectives."""
 
 import json
 from functools import cache
@@ -13,10 +13,10 @@ _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), defaul
 def fingerprint(**agreed: int | str) -> int:
     """Hash the terms on which the workers must agree into 16 bits.
 
-    BLAKE2b, so that no pattern of differences collides by itself, as with a linear code: any two collectives that differ do with
-    probability 2^-16.
+    BLAKE2b and not a linear code, for which some patterns of differences always collide: here any two different collectives
+    collide with probability 2^-16.
 
-    `**agreed`: everything that must be the same at all workers, by name. An omitted one differs from every value.
+    `**agreed`: everything that must be the same at all workers, by name. An omitted argument differs from every value.
     """
     text = _ENCODER.encode(agreed)
     return int.from_bytes(blake2b(text.encode(), digest_size=2).digest(), "big")

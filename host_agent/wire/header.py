@@ -92,7 +92,7 @@ class Header(NamedTuple):
 def swap(word: np.uint32) -> np.uint32:
     """Turn a uint32 from network into host byte order, or back."""
     if _SWAPS:
-        # Numba computes on 64 bits; the outer conversion cuts.
+        # Numba computes in 64 bits; the outer conversion truncates.
         return np.uint32(
             (word >> np.uint32(24))
             | ((word >> np.uint32(8)) & np.uint32(0xFF00))

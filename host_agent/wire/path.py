@@ -13,7 +13,7 @@ from host_agent.wire.constants import MAX_CHILDREN, MAX_WORLD_SIZE, TREE_MAX_LEV
 class Level:
     """One switch on the path."""
 
-    worker_id: int  # The child of this switch that the worker is, or is behind.
+    worker_id: int  # Id of the child towards the worker: the worker itself, or the switch above it.
     # The ranks behind each child, by the child's worker id at this switch.
     children: tuple[tuple[int, ...], ...]
 

@@ -22,7 +22,7 @@ class Images:
         return len(self.digits)
 
     def select(self, chosen: "slice | np.ndarray") -> "Images":
-        """Return some of the images."""
+        """Return the images with these indices."""
         return Images(np.ascontiguousarray(self.pixels[chosen]), self.digits[chosen])
 
     def save(self, path: Path) -> None:
@@ -54,10 +54,10 @@ def shard(images: Images, worker_id: int, num_workers: int) -> Images:
 
 
 def batch_indices(step: int, shard_length: int, batch: int, seed: int) -> "np.ndarray":
-    """Choose the images of its shard that a worker takes in a step, shape (batch,).
+    """Choose a worker's images of a step, as indices into its shard, shape (batch,).
 
-    A pass takes the shard in a shuffled order, the last images that do not fill a batch excepted. The order
-    is the same for all workers; their images are not.
+    A pass visits the shard in a shuffled order and drops the last, incomplete batch. All workers use the same
+    order, on different images.
 
     Raises ValueError if the shard has fewer images than a batch.
     """

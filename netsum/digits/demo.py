@@ -1,4 +1,4 @@
-"""The demo: workers and a switch without loss, then the same with loss, then one process alone, then a table."""
+"""The demonstration `netsum run digits`: trainings without loss, with loss and in one process, and their table."""
 
 import time
 from contextlib import AbstractContextManager
@@ -37,7 +37,7 @@ FAILED_RUNS = Path("runs")  # Folder of the logs of a failed run.
 
 @dataclass(frozen=True)
 class Demo:
-    """A demonstration."""
+    """Settings of a demonstration."""
 
     task: DigitsTask
     drop_percent: float  # Packets dropped each way in the second run; 0 leaves it out.
@@ -60,9 +60,9 @@ def plan_demo(
     in_mininet: bool,
     on_bmv2: bool,
 ) -> Demo:
-    """Fill in what suits the switch, and see whether it is there.
+    """Return the settings of a demonstration, with defaults that suit the switch, and check that the switch can run.
 
-    `workers`, `lanes`, `steps`: of the task; None takes what suits the switch. `drop_percent`, `in_mininet`, `on_bmv2`: see
+    `workers`, `lanes`, `steps`: of the task; None: a default that suits the switch. `drop_percent`, `in_mininet`, `on_bmv2`: see
     `Demo`. Raises TestbedError if the machine lacks something that the switch or the testbed needs.
     """
     task = BMV2_TASK if on_bmv2 else EMBEDDED_TASK
@@ -112,7 +112,9 @@ def _train_reference(task: DigitsTask, images: Images, progress: Progress) -> Re
         progress.update(row, completed=step + 1, loss=f"loss {loss:.3f}")
 
     start = time.monotonic()
-    with threadpool_limits(1):  # As the workers have; more are no faster on layers this small.
+    with threadpool_limits(
+        1
+    ):  # As many threads as the workers have; more are not faster for layers this small.
         losses, parameters = train_alone(task, images, on_step=show)
     return Reference(losses, parameters, time.monotonic() - start)
 

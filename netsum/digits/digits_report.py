@@ -34,9 +34,9 @@ def table(
     reference: Reference,
     outcomes: dict[str, TrainingOutcome],
 ) -> Group:
-    """Lay the runs beside each other and beside the reference.
+    """Lay out the runs and the reference as columns.
 
-    `test_images`: images that none of them trained on. `outcomes`: heading to run; the first is the one without loss.
+    `test_images`: images outside the training set. `outcomes`: runs by heading; the first one is without loss.
     """
     columns = [_column(task, test_images, reference, outcome) for outcome in outcomes.values()]
     baseline = next(iter(outcomes.values()))
@@ -48,7 +48,7 @@ def table(
     if len(outcomes) > 1:
         rows.add("same bits as loss-free", "", *bits)
     title = f"{plural(task.workers, 'worker')}, {plural(task.steps, 'step')}, {size:,} parameters, {task.lanes} lanes a packet"
-    caption = "max loss difference: of any step, to one process on the same batches"
+    caption = "max loss difference: largest difference in loss at any step from training in one process"
     return Group(Text(title, style="italic"), rows, Text(caption, style="dim"))
 
 

@@ -1,4 +1,4 @@
-"""Runs a training job: workers on a testbed's hosts, a job on its switch, and what to do when one fails."""
+"""Runs a training job on a testbed: starts the workers, follows their steps, restarts them after a failure."""
 
 import contextlib
 import os
@@ -43,7 +43,7 @@ class TrainingOutcome:
     counters: dict[str, int]  # Counters of the switch in that epoch; empty if it did not answer.
     seconds: float  # From the first admission to the last worker's end.
     reduce_seconds: float  # Mean over the workers of the time spent in all-reduce.
-    job_epochs: int  # 1 and the number of restarts.
+    job_epochs: int  # Number of starts: 1 plus the restarts.
 
 
 @dataclass
@@ -60,7 +60,7 @@ class _Worker:
 
     @property
     def idle(self) -> bool:
-        """Whether it sends nothing more until it receives a command."""
+        """Whether the worker waits for a command."""
         return self.lost or self.digest is not None or self.failed_at is not None
 
     def begin_incarnation(self) -> None:
@@ -68,7 +68,7 @@ class _Worker:
 
 
 class TrainingRun(Conversation):
-    """Worker processes for one task; they are gone when the ``with`` block ends.
+    """Worker processes for one task; they end with the ``with`` block.
 
     `testbed`: where they run; host i becomes worker i. `controller`: address of the controller service of the testbed's
     switch. `restarts`: how often a switch that died is started again. `on_step`: called with (step, mean loss) when all
@@ -120,7 +120,7 @@ class TrainingRun(Conversation):
             step, job_epochs = self._common_step(), job_epochs + 1
         seconds = time.monotonic() - start
         counters: dict[str, int] = {}
-        # The switch may have died when its work was done.
+        # The switch may die after the last step; its counters are then missing.
         with contextlib.suppress(ControllerError), OperatorClient(self._controller) as client:
             counters = dict(client.job(JOB).counters)
         return TrainingOutcome(
@@ -191,7 +191,7 @@ class TrainingRun(Conversation):
         try:
             worker_id, message = self.receive(max(0.0, deadline - time.monotonic()))
         except queue.Empty:
-            raise TrainingError(f"no worker has said anything for too long: {silence()}") from None
+            raise TrainingError(f"no worker reported before the deadline: {silence()}") from None
         return self._workers[worker_id], message
 
     def _mean_loss(self, step: int) -> float:

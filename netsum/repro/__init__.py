@@ -1,1 +1,1 @@
-"""`netsum repro`: a training run several times under other conditions, its gradients and weights compared step by step."""
+"""Runs a training under different conditions and compares gradients and weights step by step (`netsum repro`)."""

@@ -46,11 +46,11 @@ class GlooRecorder:
         self._offset = 0
 
     def before(self, optimizer: Any, *_: Any) -> None:
-        """Record the gradients that an optimizer is about to use."""
+        """Record the gradients before an optimizer's step."""
         self._record(optimizer, "gradient", lambda each: each.grad)
 
     def after(self, optimizer: Any, *_: Any) -> None:
-        """Record the weights that it made of them."""
+        """Record the weights after an optimizer's step."""
         self._record(optimizer, "weight", lambda each: each)
         self._taken[id(optimizer)] += 1
 
@@ -223,8 +223,8 @@ def _straight_to_gloo(name: str) -> Callable[..., Any]:
     return lambda self, *arguments, **options: getattr(self._gloo, name)(*arguments, **options)
 
 
-# PyTorch holds the GIL in what a group in Python does not override. Gloo's thread takes it to free tensors while it holds the
-# mutex of its queue, for which such a collective waits. A Gloo object releases the GIL.
+# PyTorch holds the GIL in methods that a group written in Python does not override. Gloo's thread needs the GIL to free tensors
+# while it holds its queue's mutex, for which such a collective waits: a deadlock. A Gloo object releases the GIL.
 for _name in _AS_GLOO.split():
     setattr(_ReversedGloo, _name, _straight_to_gloo(_name))
 _ReversedGloo.all_gather_single = _ReversedGloo._allgather_base

@@ -17,7 +17,7 @@ _KEY = ("optimizer", "step", "kind", "tensor", "dtype", "shape")
 
 @dataclass(frozen=True)
 class Difference:
-    """The place where two runs differ first."""
+    """First difference between two runs."""
 
     # rank, step: at which rank, and at which step of the optimizer, from 0.
     rank: int

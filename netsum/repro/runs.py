@@ -83,7 +83,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Training:
-    """A user's command."""
+    """The user's training command."""
 
     command: Sequence[str]
     folder: Path  # Folder of the records and outputs of all runs.
@@ -119,7 +119,7 @@ class Training:
 
 
 def _killed(folder: Path) -> str:
-    """Kill the processes of a training that PyTorch is loaded in, and return in which calls their main threads were."""
+    """Kill a training's processes that have loaded PyTorch, and return the calls in which their main threads were."""
     found = []
     for path in folder.glob("*.stack"):
         with contextlib.suppress(OSError):  # The process has ended meanwhile.
