@@ -1,14 +1,10 @@
 """The states of jobs, members and switch links, as tables. An event that a table does not list raises `TransitionError`.
 
-The diagrams in docs/controller.md are generated from these tables: ``python -m controller.service.states docs/controller.md``.
+The diagrams in docs/controller.md are generated from these tables: ``python -m docs.states``.
 """
 
-import re
-import sys
-from collections.abc import Mapping
 from enum import Enum
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 
 class JobState(Enum):
@@ -121,32 +117,3 @@ LINK_TRANSITIONS: Final = {
     (LinkState.STANDBY, LinkEvent.LOST): LinkState.CONNECTING,
     (LinkState.STANDBY, LinkEvent.SUPERSEDED): LinkState.STANDBY,
 }
-
-DIAGRAMS: Final[Mapping[str, tuple[Enum, Mapping[Any, Enum]]]] = {
-    "job": (JobState.GATHERING, JOB_TRANSITIONS),
-    "member": (MemberState.ATTACHED, MEMBER_TRANSITIONS),
-    "link": (LinkState.CONNECTING, LINK_TRANSITIONS),
-}
-"""First state and table of each diagram."""
-
-
-def diagram(first: Enum, table: Mapping[Any, Enum]) -> str:
-    """Return a table as a Mermaid state diagram."""
-    arrows = [
-        f"    {state.value} --> {after.value}: {event.value}" for (state, event), after in table.items()
-    ]
-    return "\n".join(["```mermaid", "stateDiagram-v2", f"    [*] --> {first.value}", *arrows, "```"])
-
-
-def with_diagrams(page: str) -> str:
-    """Return a Markdown page with its diagrams, which comments mark, written anew."""
-    for name, (first, table) in DIAGRAMS.items():
-        begin, end = f"<!-- states: {name} -->", "<!-- end -->"
-        text = f"{begin}\n{diagram(first, table)}\n{end}"
-        page = re.sub(f"{begin}.*?{end}", text, page, flags=re.DOTALL)
-    return page
-
-
-if __name__ == "__main__":
-    target = Path(sys.argv[1])
-    target.write_text(with_diagrams(target.read_text(encoding="utf-8")), encoding="utf-8")

@@ -4,13 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.service.states import (
-    DIAGRAMS,
-    JOB_TRANSITIONS,
-    JobEvent,
-    JobState,
-    with_diagrams,
-)
+from controller.service.states import JOB_TRANSITIONS, JobEvent, JobState
+from docs.states import DIAGRAMS, with_diagrams
 from netsum_common.states import TransitionError, next_state
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "controller.md"
@@ -37,4 +32,4 @@ def test_every_state_can_be_reached(name: str) -> None:
 def test_the_diagrams_of_the_documentation_are_those_of_the_tables() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert [name for name in DIAGRAMS if f"<!-- states: {name} -->\n```mermaid" not in page] == []
-    assert with_diagrams(page) == page, "run: python -m controller.service.states docs/controller.md"
+    assert with_diagrams(page) == page, "run: python -m docs.states"
