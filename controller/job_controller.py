@@ -59,12 +59,11 @@ class JobController:
         unix_seconds: Callable[[], float] = time.time,
     ) -> None:
         # The jobs and reservations of each switch, by the switch's name.
-        self.ledgers = {name: JobLedger(capabilities) for name in switches}
+        self.ledgers = Ledgers({name: JobLedger(capabilities) for name in switches})
         self._new_token = new_token
         self._unix_seconds = unix_seconds
         self._switches = switches
         self._tables = tables
-        self._held = Ledgers(self.ledgers)
         self._jobs: dict[str, PlacedJob] = {}
 
     @property
@@ -74,7 +73,7 @@ class JobController:
 
     def load(self, switch: str) -> float:
         """Return the fraction of a switch's slots that jobs hold."""
-        return self._held.load(switch)
+        return self.ledgers.load(switch)
 
     def create_job(
         self, name: str, workers: Sequence[Place], slots: int = DEFAULT_SLOTS, **options: Any
@@ -100,7 +99,7 @@ class JobController:
             raise JobRefusedError(
                 f"a job with a quorum is added on one switch, and {name!r} needs {', '.join(names)}"
             )
-        held = self._held.reserve(request, names, slots)
+        held = self.ledgers.reserve(request, names, slots)
         try:
             parts = self._admitted(request, tree, self._new_token())
             job = PlacedJob(name, tree, parts)
@@ -108,14 +107,14 @@ class JobController:
                 self._tables[switch].reset_counters(part)
             self._install(job)
         except ControllerError:
-            self._held.discard(name, held)
+            self.ledgers.discard(name, held)
             raise
         self._jobs[name] = job
         return job
 
     def _admitted(self, request: JobRequest, tree: Tree, token: int) -> dict[str, Job]:
         """Give a job its next epoch; raises as `Ledgers.admit`."""
-        return self._held.admit(request, tree, token=token, unix_seconds=int(self._unix_seconds()))
+        return self.ledgers.admit(request, tree, token=token, unix_seconds=int(self._unix_seconds()))
 
     def restart_job(self, job: PlacedJob, tree: Tree | None = None, slots: int | None = None) -> PlacedJob:
         """Give a job a new epoch and token on all its switches, as after the restart of any of them.
@@ -129,7 +128,7 @@ class JobController:
         if slots is not None or len(present.parts) > 1:
             self._withdraw(present)
         if slots is not None:
-            self._held.resize(job.name, list(present.parts), slots)
+            self.ledgers.resize(job.name, present.parts, slots)
         token = another_token(present.root.token, self._new_token)
         placed = replace(present, tree=tree or present.tree)
         parts = self._admitted(present.root.request, placed.tree, token)
@@ -145,7 +144,7 @@ class JobController:
         """
         present = self.current(job)
         self._withdraw(present)
-        self._held.discard(present.name, present.parts)
+        self.ledgers.discard(present.name, present.parts)
         del self._jobs[present.name]
 
     def counters(self, job: PlacedJob) -> dict[str, dict[str, int]]:

@@ -4,7 +4,7 @@ Slots pass from one job to the next, and the switch treats the contents of a slo
 count over all jobs of a switch. `max(last + 1, Unix seconds)` exceeds all earlier epochs even if a controller has lost its state.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from controller.errors import JobRefusedError, UnknownJobError
@@ -150,18 +150,12 @@ class JobLedger:
             self.allocator.free(self._held.pop(name).slots)
 
 
-class Ledgers:
-    """The ledgers of a controller's switches; a job is on all of its switches or on none.
-
-    `by_switch`: the ledger of each switch, by the switch's name; the mapping is only read here, and its owner may change it.
-    """
-
-    def __init__(self, by_switch: Mapping[str, JobLedger]) -> None:
-        self._by_switch = by_switch
+class Ledgers(dict[str, JobLedger]):
+    """The ledgers of a controller's switches, by the switches' names; a job is on all of its switches or on none."""
 
     def load(self, switch: str) -> float:
         """Return the fraction of a switch's slots that jobs hold."""
-        ledger = self._by_switch[switch]
+        ledger = self[switch]
         return 1 - ledger.free_slots / ledger.capacity
 
     def reserve(self, request: JobRequest, switches: Sequence[str], slots: int) -> dict[str, Reservation]:
@@ -170,7 +164,7 @@ class Ledgers:
         Returns the reservations by switch, in the given order. Raises JobRefusedError with the reason; nothing is reserved
         then.
         """
-        ledgers = [self._by_switch[switch] for switch in switches]
+        ledgers = [self[switch] for switch in switches]
         common = set.intersection(*(set(ledger.free_job_ids) for ledger in ledgers))
         job_id = min(common) if common else None
         if job_id is None and len(switches) > 1:
@@ -185,6 +179,18 @@ class Ledgers:
             raise JobRefusedError(f"{where}{refusal}") from None
         return held
 
+    def restore(self, parts: Mapping[str, Job | Reservation]) -> None:
+        """Restore a job's parts, by the switches' names, on all its switches or on none; raises as `JobLedger.restore`."""
+        done: dict[str, Job | Reservation] = {}
+        try:
+            for switch, part in parts.items():
+                self[switch].restore(part)
+                done[switch] = part
+        except JobRefusedError:
+            for switch, part in done.items():
+                self[switch].discard(part.name)
+            raise
+
     def admit(
         self, request: JobRequest, tree: Tree, *, token: int, unix_seconds: int, last_epoch: int = 0
     ) -> dict[str, Job]:
@@ -194,33 +200,33 @@ class Ledgers:
         `last_epoch`: the last epoch that the job's workers know, perhaps of other switches. Returns the job's part on each
         switch, the root first. Raises JobRefusedError if a switch cannot admit its part.
         """
-        last = max(last_epoch, *(self._by_switch[branch.switch].last_epoch for branch in tree.branches))
+        last = max(last_epoch, *(self[branch.switch].last_epoch for branch in tree.branches))
         epoch = max(last + 1, unix_seconds)
         return {
-            branch.switch: self._by_switch[branch.switch].admit(
+            branch.switch: self[branch.switch].admit(
                 request, branch.children, token=token, unix_seconds=epoch, parent=branch.parent
             )
             for branch in tree.branches
         }
 
-    def resize(self, name: str, switches: Sequence[str], slots: int) -> dict[str, SlotRange]:
+    def resize(self, name: str, switches: Iterable[str], slots: int) -> dict[str, SlotRange]:
         """Change a job's slots on each of its switches to `slots`, or to the most that all switches have for it if fewer."""
-        ranges = {switch: self._by_switch[switch].resize(name, slots) for switch in switches}
+        ranges = {switch: self[switch].resize(name, slots) for switch in switches}
         count = min(held.count for held in ranges.values())
         for switch, held in ranges.items():
             if held.count > count:
-                ranges[switch] = self._by_switch[switch].resize(name, count)
+                ranges[switch] = self[switch].resize(name, count)
         return ranges
 
-    def would_have(self, name: str, switches: Sequence[str], slots: int) -> int:
+    def would_have(self, name: str, switches: Iterable[str], slots: int) -> int:
         """Return how many slots, at most `slots`, `resize` would give a job now."""
-        return min(self._by_switch[switch].would_have(name, slots) for switch in switches)
+        return min(self[switch].would_have(name, slots) for switch in switches)
 
-    def discard(self, name: str, switches: Mapping[str, object]) -> None:
+    def discard(self, name: str, switches: Iterable[str]) -> None:
         """Free a job's id and slots on switches; switches that are gone are skipped."""
         for switch in switches:
-            if switch in self._by_switch:
-                self._by_switch[switch].discard(name)
+            if switch in self:
+                self[switch].discard(name)
 
 
 def _placed(workers: Sequence[WorkerEndpoint]) -> tuple[WorkerEndpoint, ...]:

@@ -36,7 +36,6 @@ class ProgramNames:
         self._tables = {_short(table): table for table in p4info.tables}
         self._actions = {_short(action): action for action in p4info.actions}
         self._counters = {_short(counter): counter for counter in p4info.counters}
-        self._registers = {str(register.preamble.name): register for register in p4info.registers}
         self._directly_counted = {counter.direct_table_id for counter in p4info.direct_counters}
         self._table_by_id = {table.preamble.id: (name, table) for name, table in self._tables.items()}
         self._counter_by_id = {counter.preamble.id: name for name, counter in self._counters.items()}
@@ -77,15 +76,6 @@ class ProgramNames:
     def tables(self) -> tuple[str, ...]:
         """The names of the program's tables."""
         return tuple(self._tables)
-
-    @property
-    def registers(self) -> tuple[str, ...]:
-        """The full names of the program's register arrays."""
-        return tuple(self._registers)
-
-    def register_size(self, name: str) -> int:
-        """Return the number of cells of a register array."""
-        return int(self._registers[name].size)
 
     def counter_message(self, name: str, index: int) -> p4runtime_pb2.Entity:
         """Return a request for one cell of a counter."""

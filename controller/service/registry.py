@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from controller.errors import JobRefusedError
-from controller.ledger import JobLedger
+from controller.ledger import JobLedger, Ledgers
 from controller.program import CompiledFiles
 from controller.service.aggregators import START_S, Aggregators
 from controller.service.changes import Changes
@@ -71,7 +71,7 @@ class JobRegistry:
         self.ended: deque[ServiceJob] = deque(maxlen=ENDED_JOBS_KEPT)  # The jobs that ended last.
         self.queues = JobQueues()  # The jobs that wait.
         self.events = EventLog(store)  # The transitions of jobs, members and links.
-        ledgers = {name: self.new_ledger(name) for name in network.switches}
+        ledgers = Ledgers({name: self.new_ledger(name) for name in network.switches})
         # Carries out changes of jobs in memory, on disk and in what follows.
         self.changes = Changes(store, self.events, ledgers, self.queues.put_back)
         self.switches = Installation()  # The links to the switches, and the jobs' entries on them.

@@ -55,7 +55,7 @@ class Reservations:
 
     def release(self, job: ServiceJob) -> None:
         """Free a job's id and slots."""
-        self._trees.discard(job.record)
+        self._trees.ledgers.discard(job.name, job.record.slots_on)
         job.record.release()
 
     def _on_switches(self, job: ServiceJob) -> dict[str, Reservation]:

@@ -219,7 +219,13 @@ class Scheduler:
             record.moved_from = record.epoch if goes_on else 0
             record.moves += goes_on
             tree = self._trees.place(record)
-            job.parts = self._trees.renew(record, tree, another_token(record.token), int(time.time()))
+            job.parts = self._trees.ledgers.admit(
+                record.request,
+                tree,
+                token=another_token(record.token),
+                unix_seconds=int(time.time()),
+                last_epoch=record.epoch,
+            )
             job.admissions = tree.admissions(job.parts)
             job.tree = tree
             job.installed = {}
@@ -442,7 +448,7 @@ class Scheduler:
                     job.last_counted = await self._switches.count(job)
                 await self._switches.vacate(job)
             switches = job.record.slots_on
-            self._trees.discard(job.record)
+            self._trees.ledgers.discard(job.name, switches)
             for switch in switches:
                 self.room_on(switch)
         finally:

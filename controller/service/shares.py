@@ -60,7 +60,12 @@ class Shares:
         for job in list(self._jobs.values()):
             record, share = job.record, plan.get(job.name, 0)
             if record.job_id and not record.aggregator and share:
-                slots = next_count(record.slot_count, share, waiting, partial(self._trees.most_slots, record))
+                slots = next_count(
+                    record.slot_count,
+                    share,
+                    waiting,
+                    partial(self._trees.ledgers.would_have, record.name, record.slots_on),
+                )
                 if slots != record.slot_count:
                     yield job, slots
 

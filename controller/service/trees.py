@@ -33,10 +33,10 @@ class JobTrees:
     def __init__(
         self, network: ControlledNetwork, ledgers: dict[str, JobLedger], capabilities: Capabilities
     ) -> None:
+    def __init__(self, network: Network, ledgers: Ledgers, capabilities: Capabilities) -> None:
         self.lanes = capabilities.lanes
         self._network = network
         self.ledgers = ledgers
-        self._held = Ledgers(ledgers)
         self._aggregators: dict[str, TreeSwitch] = {}
         self._leaves: dict[str, TreeSwitch] = {}
         # The networks of the workers that leaves add for, by the leaves' names.
@@ -132,7 +132,7 @@ class JobTrees:
         count = min(asked, max(ledger.capacity // JOBS_OF_A_HOST, 1), rooms[name])
         home, record.aggregator = record.switch, name
         try:
-            held = self._held.reserve(record.request, self._names(record, ready), count)
+            held = self.ledgers.reserve(record.request, self._names(record, ready), count)
         except JobRefusedError:
             record.aggregator = ""
             raise
@@ -173,7 +173,9 @@ class JobTrees:
                 places.append(_on_port(leaf, worker))
             else:
                 places.append(_on_port(known[above], worker) if host else Place(above, worker.endpoint))
-        return place_tree(self._with_leaves(switches, below), places, self._held.load, host or record.switch)
+        return place_tree(
+            self._with_leaves(switches, below), places, self.ledgers.load, host or record.switch
+        )
 
     def _with_leaves(
         self, switches: Mapping[str, TreeSwitch], below: Mapping[str, tuple[str, int, str]]
@@ -223,7 +225,7 @@ class JobTrees:
         ):
             # A share is taken of the free slots here, so that later jobs find slots too.
             count = min(count, slots_for(record.slots, self.lanes, free), free)
-        return self._held.reserve(record.request, names, count)
+        return self.ledgers.reserve(record.request, names, count)
 
     def free_slots(self, record: JobRecord, ready: Collection[str]) -> int:
         """Return the length of the longest range that a job without slots could get on all switches that would add for it."""
@@ -232,21 +234,8 @@ class JobTrees:
 
     def resize(self, record: JobRecord, slots: int) -> None:
         """Change a job's slots on each of its switches to `slots`, or to the most that all switches have for it if fewer."""
-        slots = max(slots, record.request.least_slots)
-        ranges = self._held.resize(record.name, list(record.slots_on), slots)
-        record.slot_count = ranges[record.switch].count
-        record.slot_base = ranges[record.switch].base
-        record.below = {name: held.base for name, held in ranges.items() if name != record.switch}
-
-    def most_slots(self, record: JobRecord, slots: int) -> int:
-        """Return how many slots, at most `slots`, `resize` would give a job now."""
-        return self._held.would_have(record.name, list(record.slots_on), slots)
-
-    def renew(self, record: JobRecord, tree: Tree, token: int, unix_seconds: int) -> dict[str, Job]:
-        """Give a job its next epoch on all its switches; returns and raises as `Ledgers.admit`."""
-        return self._held.admit(
-            record.request, tree, token=token, unix_seconds=unix_seconds, last_epoch=record.epoch
-        )
+        ranges = self.ledgers.resize(record.name, record.slots_on, max(slots, record.request.least_slots))
+        record.hold({name: Reservation(record.name, record.job_id, held) for name, held in ranges.items()})
 
     def restore(self, record: JobRecord) -> tuple[Tree, dict[str, Job]] | None:
         """Restore the slots of an earlier controller's job and, if the job runs, its epoch.
@@ -258,9 +247,8 @@ class JobTrees:
             if name not in self.ledgers:
                 raise JobRefusedError(f"switch {name} is no longer in the network")
         if not held or not record.running:
-            self._restore_all(
-                record,
-                {name: Reservation(record.name, record.job_id, slots) for name, slots in held.items()},
+            self.ledgers.restore(
+                {name: Reservation(record.name, record.job_id, slots) for name, slots in held.items()}
             )
             return None
         tree = self.place(record)
@@ -279,21 +267,8 @@ class JobTrees:
             )
             for branch in tree.branches
         }
-        self._restore_all(record, parts)
+        self.ledgers.restore(parts)
         return tree, parts
-
-    def _restore_all(self, record: JobRecord, held: Mapping[str, Job | Reservation]) -> None:
-        """Restore a job's parts on all its switches, or on none; raises JobRefusedError."""
-        try:
-            for name, part in held.items():
-                self.ledgers[name].restore(part)
-        except JobRefusedError:
-            self.discard(record)
-            raise
-
-    def discard(self, record: JobRecord) -> None:
-        """Free a job's id and slots on all its switches."""
-        self._held.discard(record.name, record.slots_on)
 
     def _names(self, record: JobRecord, ready: Collection[str]) -> list[str]:
         """Return the switches that would add for a job, the root first."""

@@ -15,6 +15,7 @@ import grpc
 import pytest
 
 from controller.errors import JobStoreError, ServiceError
+from controller.ledger import Ledgers
 from controller.service import registry
 from controller.service.client import OperatorClient
 from controller.service.jobs import RefusalError
@@ -236,6 +237,6 @@ def test_no_controller_is_said_to_be_there(tmp_path: Path) -> None:
 
 def test_more_workers_than_places() -> None:
     network = fake_leaf_spine((32,) * 32)
-    places = JobTrees(network, {}, Capabilities()).most_workers(spread=True)
+    places = JobTrees(network, Ledgers(), Capabilities()).most_workers(spread=True)
     with pytest.raises(RefusalError, match="^a job has 1 to 1024 workers here, 32 at each switch, not 2000$"):
         check_world(2000, places)

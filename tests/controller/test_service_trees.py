@@ -7,8 +7,8 @@ import pytest
 
 from controller.errors import JobRefusedError, ServiceError
 from controller.jobs import ParentLink
-from controller.ledger import JobLedger
 from controller.service.network import ControlledNetwork
+from controller.ledger import JobLedger, Ledgers
 from controller.service.records import JobRecord
 from controller.service.trees import JobTrees
 from host_agent.job_api import jobs_pb2
@@ -258,7 +258,7 @@ def test_slots_that_no_switch_has_are_refused_before_workers_come(
 def test_a_reservation_that_one_switch_refuses_leaves_nothing_on_the_others() -> None:
     network = fake_leaf_spine((2, 2))
     first, second = list(network.switches)[:2]
-    ledgers = {first: JobLedger(Capabilities()), second: JobLedger(Capabilities(slots=16))}
+    ledgers = Ledgers({first: JobLedger(Capabilities()), second: JobLedger(Capabilities(slots=16))})
     record = JobRecord(
         JobRequest("job", 2), switch=first, job_id=3, slot_base=64, slot_count=32, below={second: 64}
     )
