@@ -15,7 +15,7 @@ from controller.entries import JOB_PARENT, TREE_COUNTERS
 from controller.p4info import ProgramNames, read_p4info
 from controller.program import require_control_surface
 from host_agent.wire.constants import POOL_SLOTS
-from netsum_common.targets import read_capabilities
+from netsum_common.targets import TARGETS, read_capabilities, target_of
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_COMPILER = pytest.mark.skipif(
@@ -187,7 +187,7 @@ def test_controller_can_drive_the_program(tofino: ModuleType, name: str) -> None
     names = ProgramNames(read_p4info(tofino.p4info_path(variant)))
     require_control_surface(names, variant.name)
     can = read_capabilities(tofino.p4info_path(variant))
-    assert can.architecture == tofino.ARCHITECTURES[variant.target]
+    assert target_of(can) is TARGETS["tofino"]
     assert (JOB_PARENT in names.tables) == variant.tree == can.trees
     assert not names.missing({}, TREE_COUNTERS if variant.tree else ())
     assert (can.lanes, can.passes, can.slots) == (variant.lanes, variant.passes, POOL_SLOTS)
