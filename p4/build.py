@@ -135,7 +135,11 @@ def capabilities(p4info: Path) -> dict[str, str | int | bool]:
     BuildError
         It is not the P4Info of an aggregation program.
     """
-    pool, text = specification()["pool"], p4info.read_text(encoding="utf-8")
+    pool = specification()["pool"]
+    try:
+        text = p4info.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BuildError(f"cannot read the P4Info {p4info}: {error}") from None
     registers = {name: int(size) for name, size in REGISTER.findall(text)}
     tables = TABLE.findall(text)
     lanes = [size for name, size in registers.items() if LANE.search(name)]

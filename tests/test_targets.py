@@ -33,7 +33,9 @@ def test_a_programs_json_and_p4info_have_the_same_capabilities() -> None:
 
 
 def test_a_program_without_capabilities_is_refused_with_what_writes_them(p4info: Path) -> None:
-    with pytest.raises(WrongProgramError, match=r"capabilities\.toml, cannot be read .*--describe"):
+    with pytest.raises(
+        WrongProgramError, match=r"capabilities\.toml cannot be read \(No such file .*--describe"
+    ):
         CompiledFiles(PROGRAM.json, p4info)
 
 

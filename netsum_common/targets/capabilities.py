@@ -34,12 +34,12 @@ def read_capabilities(file: Path) -> Capabilities:
         They are not there, or of another netsum.
     """
     path = capabilities_file(file)
-    remedy = f"write them with `python p4/build.py --describe` and the P4Info of {file}"
+    remedy = "write it with `python p4/build.py --describe P4INFO`, in a source checkout of this netsum"
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ProgramFileError(
-            f"the capabilities of the program, {path}, cannot be read ({error.strerror}): {remedy}"
+            f"the program's capabilities {path} cannot be read ({error.strerror}): {remedy}"
         ) from None
     except ValueError as error:
         raise ProgramFileError(f"{path} is not TOML ({error}): {remedy}") from None

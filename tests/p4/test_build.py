@@ -70,6 +70,9 @@ def test_capabilities_are_those_that_the_p4info_shows(p4info: Path, tmp_path: Pa
 
 
 def test_another_programs_capabilities_are_not_made_up(tmp_path: Path) -> None:
+    done = script(ROOT, "build.py", "--describe", str(tmp_path / "none.p4info.txtpb"))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "cannot read the P4Info" in done.stderr
     (tmp_path / "other.p4info.txtpb").write_text('pkg_info {\n  arch: "v1model"\n}\n')
     done = script(ROOT, "build.py", "--describe", str(tmp_path / "other.p4info.txtpb"))
     assert done.returncode == 1
