@@ -1,23 +1,16 @@
 """Admissions as messages of the job API."""
 
+from dataclasses import fields
 from typing import Final
 
 from host_agent.job_api.jobs_pb2 import AdmissionTicket, Ranks, TreeLevel
 from host_agent.wire import Admission
 from host_agent.wire.path import Level, one_switch
 
-_PLAIN_FIELDS: Final = [
-    "job_id",
-    "token",
-    "epoch",
-    "worker_id",
-    "num_workers",
-    "slot_count",
-    "lanes",
-    "quorum",
-    "header_only",
-]
-"""Fields of both an admission and its ticket."""
+_PLAIN_FIELDS: Final = {field.name for field in fields(Admission)}.intersection(
+    AdmissionTicket.DESCRIPTOR.fields_by_name
+) - {"path"}
+"""Fields that an admission and its ticket both have, in the same form."""
 
 
 def ticket_of(admission: Admission) -> AdmissionTicket:
