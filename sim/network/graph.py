@@ -71,6 +71,7 @@ class Graph:
         self._memory = memory
         self.topology = Topology("empty", {}, {}, ())
         self.nodes: list[Node] = []  # All of them, by number: the switches, then the hosts.
+        self.hosts: list[Node] = []  # In the order of the topology.
         self.by_name: dict[str, Node] = {}
         # The program of each switch, in the order of `switch_records`; None: it only forwards.
         self.programmed: list[ProgrammedSwitch | None] = []
@@ -148,6 +149,8 @@ class Graph:
         node = Node(spec.name, len(self.nodes), spec.ip, spec.mac, isinstance(spec, SwitchSpec))
         self.nodes.append(node)
         self.by_name[node.name] = node
+        if not node.is_switch:
+            self.hosts.append(node)
 
     def set_link(self, number: int, parameters: LinkParameters) -> None:
         """Apply parameters to one direction of a link from now on."""
@@ -220,11 +223,6 @@ class Graph:
         memory.keep("port_links", np.array(port_links or [-1], np.int32))
 
     # Finding.
-
-    @property
-    def hosts(self) -> list[Node]:
-        """All hosts, in the order of the topology."""
-        return self.nodes[len(self.programmed) :]
 
     def link_towards(self, node: Node, target: Node) -> int:
         """Return the link that packets take from a node towards another; −1 if there is none."""
