@@ -13,9 +13,9 @@ from typing import Protocol
 from netsum.explore.files import write_schedule_files
 from netsum.programs import compiled_program
 from netsum.terminal import ProgressRows, echo
+from sim.core_calls import SHIPPED, CoreCode
 from sim.explore.random_runs import OUTCOMES, SYSTEMS, RandomRuns, Tally
 from sim.explore.random_walk import FAULT_KINDS
-from sim.explore.worker_code import WorkerCode
 
 _LANES = 64
 _SLICE_S = 5.0
@@ -25,7 +25,7 @@ class Counting(Protocol):
     """A worker core that counts something by name while it runs."""
 
     @property
-    def worker(self) -> WorkerCode:
+    def worker(self) -> CoreCode:
         """The worker core's machine code."""
 
     def counted(self) -> Mapping[str, int]:
@@ -72,7 +72,7 @@ def _run(
 ) -> tuple[dict[str, Tally], dict[str, int], bool]:
     """Run all systems in turn; returns the tallies, what was counted, and whether something was violated."""
     counting = make() if make else None
-    worker = counting.worker if counting else None
+    worker = counting.worker if counting else SHIPPED
     runs = {each.name: RandomRuns(each, program, seed * 1000 + process, worker) for each in SYSTEMS}
     # The time begins when all is compiled: after a first run of each.
     violated = any(_violates(name, each, _once(), seed, process, out) for name, each in runs.items())

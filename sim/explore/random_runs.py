@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from controller.entries import COUNTERS, TREE_COUNTERS
 from host_agent.protocol.records import COUNTERS as CORE_COUNTERS
+from sim.core_calls import SHIPPED, CoreCode
 from sim.explore.engine.fair import FAIR_ROUNDS
 from sim.explore.random_walk import FAULT_KINDS, WALK, WEIGHTS, random_runs
 from sim.explore.scenario import ExplorerScenario, passes_of
 from sim.explore.story import StoryStep, Walk
 from sim.explore.system import System
-from sim.explore.worker_code import WorkerCode
 
 OUTCOMES: Final = (*COUNTERS, *TREE_COUNTERS)  # Counters of the P4 program.
 
@@ -96,9 +96,8 @@ class Tally:
 class RandomRuns:
     """Random runs of one system."""
 
-    def __init__(
         self, scenario: ExplorerScenario, program: Path, seed: int, worker: WorkerCode | None = None
-    ) -> None:
+    def __init__(self, scenario: Scenario, program: Path, seed: int, worker: CoreCode = SHIPPED) -> None:
         self.system = system = System(scenario, program, worker)
         self.tally = Tally()
         mixed = np.random.SeedSequence([seed, sum(scenario.name.encode())]).generate_state(1, np.uint64)

@@ -28,6 +28,7 @@ from host_agent.wire.constants import (
     VERSION,
 )
 from host_agent.wire.header import Header
+from sim.core_calls import SHIPPED, CoreCode
 from sim.explore.engine import world as w
 from sim.explore.engine.packets import index_size, intern
 from sim.explore.engine.packing import unlisted_fields
@@ -36,7 +37,6 @@ from sim.explore.interchangeable import permutations_of
 from sim.explore.placement import Placement, Stage
 from sim.explore.scenario import ExplorerScenario
 from sim.explore.work import PassTask, make_task, subset_sums
-from sim.explore.worker_code import WorkerCode, shipped_worker
 from sim.frames import FIRST_UDP_PORT, HEADERS_BYTES, headers
 from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
@@ -51,6 +51,7 @@ class System:
     """The switches and the workers of a scenario."""
 
     def __init__(self, scenario: ExplorerScenario, program: Path, worker: WorkerCode | None = None) -> None:
+    def __init__(self, scenario: Scenario, program: Path, worker: CoreCode = SHIPPED) -> None:
         unlisted = unlisted_fields()
         if unlisted:
             raise AssertionError(f"sim.explore.packing does not say what {sorted(unlisted)} of the core are")
@@ -58,7 +59,7 @@ class System:
         self.program_file = program
         self.program = load_program(program)
         self.lanes = sum(".lane_" in name for name in self.program.registers)
-        self.worker = worker or shipped_worker()
+        self.worker = worker
         self.world = World()
         self.shape = scenario.shape
         self.placement = Placement(scenario, self.lanes)
@@ -159,10 +160,10 @@ class System:
             deadlines=scenario.deadlines,
             tx_rows=scenario.rows,
             restarts=scenario.switch_restarts,
-            receive=self.worker.receive,
-            send=self.worker.send,
-            begin=self.worker.begin,
-            offer=self.worker.offer,
+            receive=self.worker.receive.address,
+            send=self.worker.send.address,
+            begin=self.worker.begin.address,
+            offer=self.worker.offer.address,
             quorum=scenario.quorum,
         )
 

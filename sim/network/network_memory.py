@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sim.network.engine.core import TAKE_IN, TRANSMIT
+from sim.core_calls import SHIPPED
 from sim.network.engine.engine_records import PACKET, WORLD
 from sim.network.engine.events import HEAP_WORDS
 from sim.network.engine.packets import PAYLOAD_AT
@@ -96,7 +96,7 @@ class NetworkMemory:
         self.margin = _FIRST_MARGIN  # Packets and events that one event may need at most.
         self._arrays: dict[str, Array] = {}
         world = self.world[0]
-        world["core_take_in"], world["core_transmit"] = TAKE_IN.address, TRANSMIT.address
+        world["core_take_in"], world["core_transmit"] = SHIPPED.receive.address, SHIPPED.send.address
         world["seed"] = seed & (1 << 63) - 1
         # A row holds a frame behind its headers' place, and keeps rows out of each other's cache sets.
         lines = (PAYLOAD_AT + 20 + 4 * lanes + 8 + 63) // 64

@@ -20,6 +20,7 @@ from host_agent.protocol.records import (
 )
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, pointer
+from sim.core_calls import call_begin, call_offer, call_receive, call_send
 from sim.explore.engine import world as w
 from sim.explore.engine.packets import add_entry, datagram_label, entry_of, intern, packet_at, write_number
 from sim.explore.engine.packing import (
@@ -39,7 +40,6 @@ from sim.explore.engine.packing import (
 )
 from sim.explore.engine.step_codes import ANSWERED, QUEUE, TIRED
 from sim.explore.engine.switch_steps import stage_of
-from sim.explore.engine.worker_call import call_worker
 from sim.frames import HEADERS_BYTES
 
 _CORE_BYTES: Final = CORE.itemsize
@@ -224,7 +224,7 @@ def _are_contributors(world: Record, owner: Integer, number: Integer) -> bool:
 def receive_now(world: Record, owner: Integer) -> None:
     """Let an unpacked core take in the datagram in the receive row."""
     world.worker_calls += 1
-    call_worker(
+    call_receive(
         world.receive,
         (
             np.int64(world.cores + owner * _CORE_BYTES),
@@ -242,7 +242,7 @@ def receive_now(world: Record, owner: Integer) -> None:
 def send_now(world: Record, owner: Integer) -> Integer:
     """Let an unpacked core send; returns how many datagrams are in the rows."""
     world.worker_calls += 1
-    return call_worker(
+    return call_send(
         world.send,
         (
             np.int64(world.cores + owner * _CORE_BYTES),
@@ -342,7 +342,7 @@ def begin(world: Record, host: Integer, how: Integer) -> Integer:
         return np.int64(w.NOTHING)
     owner = unpack(world, host)
     world.worker_calls += 1
-    call_worker(
+    call_begin(
         world.begin,
         (
             np.int64(world.cores + owner * _CORE_BYTES),
@@ -384,7 +384,7 @@ def offer(world: Record, host: Integer, how: Integer) -> Integer:
         return np.int64(w.NOTHING)
     owner = unpack(world, host)
     world.worker_calls += 1
-    call_worker(
+    call_offer(
         world.offer,
         (
             np.int64(world.cores + owner * _CORE_BYTES),

@@ -16,8 +16,8 @@ from host_agent.protocol.records import CORE, FAILURE_NONE
 from host_agent.wire.constants import HEADER_BYTES
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, load16, pointer
+from sim.core_calls import call_receive, call_send
 from sim.frames import FIRST_UDP_PORT, HEADERS_BYTES
-from sim.network.engine.core import call_take_in, call_transmit
 from sim.network.engine.engine_records import NEVER, PS_PER_NS, WORKER
 from sim.network.engine.events import WORKER_TIMER, push
 from sim.network.engine.links import send
@@ -60,7 +60,7 @@ def on_frame(world: Record, number: Integer, packet: Integer) -> Integer:
     payload = described.length - HEADERS_BYTES
     _work(world, worker, worker.receive_ps + described.wire_bytes * worker.byte_ps)
     before = accepted(worker)
-    call_take_in(
+    call_receive(
         world.core_take_in,
         (
             worker.core,
@@ -121,18 +121,18 @@ def drive(world: Record, number: Integer) -> Integer:
         failed = core.failure != FAILURE_NONE and worker.failure_seen == 0
         if failed or core.passes_done != worker.passes_seen:
             return np.int64(NEEDS_PYTHON)
-        count = call_transmit(
+        count = call_send(
             world.core_transmit,
             (
                 worker.core,
                 worker.slots,
                 worker.slot_count,
                 worker.passes,
-                worker.busy_ps // PS_PER_NS,
                 world.scratch,
                 world.scratch_rows,
                 world.scratch_bytes,
                 world.scratch_lengths,
+                worker.busy_ps // PS_PER_NS,
             ),
         )
         for row in range(count):

@@ -29,11 +29,11 @@ from typing import Any, Final
 import pytest
 
 from netsum.programs import compiled_program
+from sim.core_calls import SHIPPED, CoreCode
 from sim.explore.random_runs import SYSTEMS, RandomRuns
 from sim.explore.scenario import BlockPass, ExplorerScenario
 from sim.explore.search import Search
 from sim.explore.system import System
-from sim.explore.worker_code import WorkerCode, shipped_worker
 from tests.sim.explore.faults.program import line, written
 from tests.sim.explore.worker_texts import text_of, worker_with
 
@@ -284,8 +284,8 @@ def core_fault(draw: random.Random) -> Fault:
 # --- The nets ---
 
 
-def _worker(fault: Fault) -> WorkerCode:
-    return worker_with({fault.module: fault.text}) if fault.module else shipped_worker()
+def _worker(fault: Fault) -> CoreCode:
+    return worker_with({fault.module: fault.text}) if fault.module else SHIPPED
 
 
 def explore(fault: Fault) -> str:

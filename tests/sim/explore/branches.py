@@ -21,7 +21,7 @@ from numba import carray
 
 from netsum.explore.at_random import run_at_random
 from netsum_common.memory import pointer
-from sim.explore.worker_code import WorkerCode
+from sim.core_calls import CoreCode
 from tests.sim.explore.worker_texts import text_of, worker_with
 
 __all__ = ["Branches", "counting_worker", "main"]
@@ -45,7 +45,7 @@ class Branches:
         How often each was taken.
     """
 
-    worker: WorkerCode
+    worker: CoreCode
     names: tuple[str, ...]
     counts: npt.NDArray[np.int64]
 

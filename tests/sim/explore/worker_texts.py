@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -11,8 +12,8 @@ from typing import Any
 
 import numba
 
-from sim.explore.engine import worker_entry
-from sim.explore.worker_code import WorkerCode, worker_code
+from sim import core_calls
+from sim.core_calls import OFFER, RECEIVE, SEND, SHIPPED, CoreCode
 
 __all__ = ["text_of", "worker_with"]
 
@@ -34,10 +35,10 @@ def text_of(module: str) -> str:
     return Path(shipped.__file__).read_text(encoding="utf-8")
 
 
-def worker_with(texts: Mapping[str, str], names: Mapping[str, Any] | None = None) -> WorkerCode:
+def worker_with(texts: Mapping[str, str], names: Mapping[str, Any] | None = None) -> CoreCode:
     """Return the worker core with other texts of "arrivals", "departures" and "recovery"; `names` are global to them."""
-    assert worker_entry.__file__ is not None
-    entry = Path(worker_entry.__file__).read_text(encoding="utf-8")
+    assert core_calls.__file__ is not None
+    entry = Path(core_calls.__file__).read_text(encoding="utf-8")
     if "recovery" in texts:  # The others import it.
         texts = {name: text_of(name) for name in ("arrivals", "departures")} | dict(texts)
     changes: dict[str, str] = {}
@@ -50,12 +51,17 @@ def worker_with(texts: Mapping[str, str], names: Mapping[str, Any] | None = None
     for old, new in changes.items():
         entry = entry.replace(old, new)
     made: Any = _module("sim.explore.changed_entry", entry, {})
-    return worker_code(
-        made.receive if "arrivals" in texts else worker_entry.receive,
-        made.send if "departures" in texts else worker_entry.send,
-        worker_entry.begin,
-        made.offer if "departures" in texts else worker_entry.offer,
-    )
+    code = {}
+    if "arrivals" in texts:
+        code["receive"] = _code(made.receive, RECEIVE)
+    if "departures" in texts:
+        code |= {"send": _code(made.send, SEND), "offer": _code(made.offer, OFFER)}
+    return replace(SHIPPED, **code)
+
+
+def _code(function: Any, signature: Any) -> Any:
+    """Compile a function as `netsum_common.compiled.Routine` does, without its cache."""
+    return numba.cfunc(signature, nogil=True, error_model="numpy")(function)
 
 
 def _module(name: str, text: str, names: Mapping[str, Any]) -> ModuleType:

@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from sim.core_calls import SHIPPED, CoreCode
 from sim.explore.engine.world import STUCK, WRONG_NAME
 from sim.explore.scenario import ExplorerScenario
 from sim.explore.search import Search, SearchResult
 from sim.explore.shrink import shrink
 from sim.explore.story import StoryEvent, events_of, steps_of
 from sim.explore.system import System
-from sim.explore.worker_code import WorkerCode, shipped_worker
 from tests.sim.explore.faults.fault import Fault
 from tests.sim.explore.faults.program import changed_program
 from tests.sim.explore.worker_texts import text_of, worker_with
@@ -60,7 +60,7 @@ def faulty_system(fault: Fault | None, scenario: ExplorerScenario, program: Path
     """Build a system with a fault in it, or the shipped one."""
     if fault is None:
         return System(scenario, program)
-    worker = changed_worker(fault.module, fault.changes) if fault.module else shipped_worker()
+    worker = changed_worker(fault.module, fault.changes) if fault.module else SHIPPED
     if fault.source:
         return System(scenario, PROGRAMS / f"{fault.source}.json", worker)
     if fault.program is None:
@@ -75,7 +75,7 @@ def _changed_programs() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory()
 
 
-def changed_worker(module: str, changes: Sequence[tuple[str, str]]) -> WorkerCode:
+def changed_worker(module: str, changes: Sequence[tuple[str, str]]) -> CoreCode:
     """Return the worker core with pieces of one of its modules' text replaced.
 
     Parameters
