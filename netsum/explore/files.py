@@ -1,11 +1,10 @@
-"""The files of a violation: text, diagram, page, capture, and a schedule for `--replay`."""
+"""The files of a violation: text, page, capture, and a schedule for `--replay`."""
 
 from pathlib import Path
 
 from controller.service.page import recorded_page
 from netsum.terminal import echo
-from sim.explore.drawing import svg, text
-from sim.explore.schedules import pcap, write_schedule
+from sim.explore.schedules import pcap, text, write_schedule
 from sim.explore.shrink import shrink
 from sim.explore.story import StoryEvent, StoryStep, recorded_steps
 from sim.explore.system import System
@@ -24,9 +23,8 @@ def write_schedule_files(
     for line in story.splitlines():
         echo(line)
     stem.with_suffix(".txt").write_text(story)
-    stem.with_suffix(".svg").write_text(svg(events, shape, title, ending))
     stem.with_suffix(".pcap").write_bytes(pcap(events, shape))
     write_schedule(stem.with_suffix(".json"), system.scenario, fault, violation, events)
     stem.with_suffix(".html").write_text(recorded_page(title, shape.links(), recorded_steps(events, shape)))
-    echo(f"written: {stem}.txt, .svg, .html, .pcap, and .json for --replay")
+    echo(f"written: {stem}.txt, .html, .pcap, and .json for --replay")
     return events

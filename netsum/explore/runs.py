@@ -10,10 +10,9 @@ from netsum.programs import compiled_program, warn_if_stale
 from netsum.terminal import ProgressRows, echo_progress
 from sim.explore import checkpoint as checkpoints
 from sim.explore.configurations import CONFIGURATIONS
-from sim.explore.drawing import text
 from sim.explore.engine.world import LEFT_OUT_WRONGLY, MACHINE_ERROR
 from sim.explore.scenario import ExplorerScenario
-from sim.explore.schedules import read_schedule
+from sim.explore.schedules import read_schedule, text
 from sim.explore.search import Order, Search, SearchProgress, SearchResult
 from sim.explore.shrink import violates
 from sim.explore.story import events_of, steps_of

@@ -1,20 +1,17 @@
 """Captures of links with virtual times, as pcap files with nanoseconds."""
 
-import struct
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from netsum_common.pcap import FILE_HEADER, record
 from sim.frames import headers
 from sim.network.engine.engine_records import PS_PER_NS
 from sim.network.engine.packets import LINK_HEADER_BYTES
 from sim.network.engine.trace import LEAVES
 from sim.network.network import Network
 
-_MAGIC_NS: Final = 0xA1B23C4D
-_ETHERNET: Final = 1
-_NS_PER_S: Final = 10**9
 _NO_PORT: Final = 9  # The discard service: packets of peers and background traffic carry nothing.
 
 
@@ -27,7 +24,7 @@ def write_capture(network: Network, number: int, path: Path) -> None:
     source, target = network.nodes[link["from_node"]], network.nodes[link["to_node"]]
     ends = (source.mac, source.ip), (target.mac, target.ip)
     with path.open("wb") as file:
-        file.write(struct.pack("<IHHiIII", _MAGIC_NS, 2, 4, 0, 0, 1 << 18, _ETHERNET))
+        file.write(FILE_HEADER)
         for rows, frames in network.trace.parts:
             chosen = np.flatnonzero((rows["where"] == number) & (rows["what"] == LEAVES))
             for at in chosen.tolist():
@@ -35,8 +32,7 @@ def write_capture(network: Network, number: int, path: Path) -> None:
                 time_ns = int(row["end_ps"]) // PS_PER_NS
                 kept, length = int(row["kept"]), int(row["length"])
                 frame = frames[at, :kept].tobytes() if kept else _plain_frame(ends, length)
-                seconds, ns = divmod(time_ns, _NS_PER_S)
-                file.write(struct.pack("<IIII", seconds, ns, len(frame), max(length, len(frame))) + frame)
+                file.write(record(time_ns, frame, length))
 
 
 def _plain_frame(ends: tuple[tuple[str, str], tuple[str, str]], length: int) -> bytes:

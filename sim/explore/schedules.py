@@ -1,21 +1,20 @@
 """Schedules as files: replayed by `netsum explore --replay`, opened by Wireshark."""
 
 import json
-import struct
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from host_agent.errors import NetsumError
+from netsum_common.pcap import FILE_HEADER, record
 from sim.explore.engine import step_codes as codes
 from sim.explore.engine.world import TO_WORKER, UP
 from sim.explore.scenario import ExplorerScenario, from_document
 from sim.explore.shape import ScenarioShape
-from sim.explore.story import STEP_NAMES, Packet, StoryEvent, StoryStep
+from sim.explore.story import STEP_NAMES, Packet, StoryEvent, StoryStep, sentence
 
 _FORMAT = 2
 _NAMES = {**STEP_NAMES, codes.KEEP: "keep"}
-_PCAP_HEADER = struct.pack("=IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 1 << 18, 1)
 _STEP_NS = 1_000_000
 
 
@@ -72,12 +71,18 @@ def read_schedule(path: Path) -> tuple[ExplorerScenario, str, int, list[StorySte
         raise ScheduleError(f"{path} is no schedule of netsum explore ({fault})") from None
 
 
+def text(events: list[StoryEvent], shape: ScenarioShape, title: str, ending: str) -> str:
+    """Return a schedule as numbered lines."""
+    lines = [f"{number:3}. {sentence(event, shape)}" for number, event in enumerate(events, 1)]
+    return "\n".join([title, "", *lines, "", ending, ""])
+
+
 def pcap(events: list[StoryEvent], shape: ScenarioShape) -> bytes:
     """Return all packets as a capture at the switches: each when it arrives at one, those for workers when they leave one.
 
     A step takes a millisecond.
     """
-    records = [_PCAP_HEADER]
+    records = [FILE_HEADER]
     for number, event in enumerate(events):
         packet = event.step.packet
         frames = []
@@ -86,6 +91,5 @@ def pcap(events: list[StoryEvent], shape: ScenarioShape) -> bytes:
             to_workers = [each for each in event.sent if shape.goes_to(each.way, each.host) == TO_WORKER]
             frames = [packet.frame, *(each.frame for each in to_workers)]
         for place, frame in enumerate(frames):
-            at_ns = number * _STEP_NS + place * 1000
-            records.append(struct.pack("=IIII", 0, at_ns, len(frame), len(frame)) + frame)
+            records.append(record(number * _STEP_NS + place * 1000, frame))
     return b"".join(records)

@@ -5,7 +5,6 @@ Ports have the numbers that `sim.explore.engine.world` says.
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 
 from sim.explore.engine.world import DOWN, TO_WORKER, UP
 from topologies.generated import addressed
@@ -80,12 +79,3 @@ class ScenarioShape:
         """Return the names of all pairs of neighbours, the upper one first."""
         ends = [self.ends(DOWN, port) for port in range(self.hosts + self.switches) if port != self.hosts]
         return [(self.name(upper), self.name(lower)) for upper, lower in ends]
-
-    def in_order(self, switch: int = 0) -> list[int]:
-        """Return all actors below a switch and itself, so that each switch stands amid its children."""
-        rows = [
-            [port] if port < self.hosts else self.in_order(port - self.hosts)
-            for port in self.children(switch)
-        ]
-        middle = (len(rows) + 1) // 2
-        return [*chain(*rows[:middle]), self.hosts + switch, *chain(*rows[middle:])]

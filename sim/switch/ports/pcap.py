@@ -8,7 +8,6 @@ that can be read.
 # mypy: disable-error-code="no-any-return,return-value"
 
 import logging
-import struct
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -19,13 +18,11 @@ import numpy as np
 
 from netsum_common.compiled import Array, Integer, compiled
 from netsum_common.memory import copy_bytes
+from netsum_common.pcap import FILE_HEADER, NS_PER_S
 from netsum_common.switch_options import CAPTURE_BYTES
 
-# Nanoseconds, version 2.4, UTC, no limit to a packet's length, Ethernet.
-_FILE_HEADER = struct.pack("=IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 1 << 18, 1)
 _RECORD_HEADER_BYTES = 16
 _BUFFER_BYTES = 1 << 18
-_NS_PER_S = 1_000_000_000
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,7 +55,7 @@ class Capture:
         try:
             self._files = [self._resources.enter_context(path.open("wb", buffering=0)) for path in paths]
             for file in self._files:
-                file.write(_FILE_HEADER)
+                file.write(FILE_HEADER)
         except BaseException:
             self._resources.close()
             raise
@@ -69,7 +66,7 @@ class Capture:
             rows=rows,
             memory=np.empty((count, _BUFFER_BYTES), np.uint8),
             filled=np.zeros(count, np.int64),
-            room=np.full(count, limit_bytes - len(_FILE_HEADER), np.int64),
+            room=np.full(count, limit_bytes - len(FILE_HEADER), np.int64),
             skipped=np.zeros(count, np.int64),
             header=np.zeros(4, np.uint32),
         )
@@ -141,8 +138,8 @@ def append_records(
             continue
         if buffers.filled[row] + size > buffers.memory.shape[1]:
             return i
-        buffers.header[0] = times[i] // _NS_PER_S
-        buffers.header[1] = times[i] % _NS_PER_S
+        buffers.header[0] = times[i] // NS_PER_S
+        buffers.header[1] = times[i] % NS_PER_S
         buffers.header[2] = length
         buffers.header[3] = length
         place = np.uintp(buffers.memory[row].ctypes.data) + np.uintp(buffers.filled[row])
