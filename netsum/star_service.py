@@ -29,9 +29,9 @@ def star_network(testbed: SwitchTestbed) -> ControlledNetwork:
     switch = SwitchSite(
         name=name,
         p4runtime=testbed.p4runtime_address,
-        device_id=testbed.device_id,
-        ip=testbed.switch_ip,
-        mac=testbed.switch_mac,
+        device_id=testbed.spec.device_id,
+        ip=testbed.spec.ip,
+        mac=testbed.spec.mac,
         stations={host.mac: host.port for host in testbed.hosts},
         ports={host.port: PortSite(peer=host.name) for host in testbed.hosts},
     )
@@ -47,7 +47,7 @@ def cabled_network(testbeds: Sequence[SwitchTestbed]) -> ControlledNetwork:
         switches[name] = replace(
             switch,
             name=name,
-            stations={**switch.stations, testbeds[2 - number].switch_mac: cable},
+            stations={**switch.stations, testbeds[2 - number].spec.mac: cable},
             ports={**switch.ports, cable: PortSite(peer=f"s{3 - number}")},
             neighbours={f"s{3 - number}": cable},
         )

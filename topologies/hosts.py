@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from topologies.children import Child
+from topologies.topology import SwitchSpec
 
 
 @dataclass(frozen=True)
@@ -32,20 +33,12 @@ class SwitchTestbed(Protocol):
     hosts: tuple[Host, ...]
 
     @property
-    def device_id(self) -> int:
-        """The switch's P4Runtime device id."""
+    def spec(self) -> SwitchSpec:
+        """The switch's addresses and device id."""
 
     @property
     def switch(self) -> Child:
         """The switch's process."""
-
-    @property
-    def switch_ip(self) -> str:
-        """The address at which workers reach the switch."""
-
-    @property
-    def switch_mac(self) -> str:
-        """The Ethernet address of the switch."""
 
     @property
     def p4runtime_address(self) -> str:

@@ -4,15 +4,17 @@ import itertools
 import json
 import os
 import socket
+from ipaddress import IPv4Network
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from netsum_common.programs import command_of
-from topologies.addresses import mac_of
+from topologies.addresses import host_ip, mac_of, switch_ip
 from topologies.announcing import START_TIMEOUT_S, start_announced
 from topologies.children import Child, uninterrupted
 from topologies.hosts import Host
+from topologies.topology import SwitchSpec
 
 _count = itertools.count()
 
@@ -32,12 +34,11 @@ class LoopbackTestbed:
         self, workers: int, udp_port: int, folder: Path, drop_ppm: int = 0, cabled: bool = False
     ) -> None:
         self.folder = folder
-        self.device_id = 1
         self._network = _own_network()
-        self.switch_ip = f"{self._network}.254"
-        self.switch_mac = mac_of(self.switch_ip)
+        ip = switch_ip(self._network, 1)
+        self.spec = SwitchSpec("s1", ip, mac_of(ip), 1)
         self.hosts: tuple[Host, ...] = ()
-        self.p4runtime_address = f"{self.switch_ip}:0"
+        self.p4runtime_address = f"{ip}:0"
         self._workers = workers
         self._drop_ppm = drop_ppm
         self._cable = [udp_port] if cabled else []
@@ -65,7 +66,7 @@ class LoopbackTestbed:
         self._start_switch([host.switch[1] for host in self.hosts])
 
     def _host(self, number: int, switch: tuple[str, int]) -> Host:
-        ip = f"{self._network}.{number + 1}"
+        ip = host_ip(self._network, number + 1)
         return Host(
             name=f"worker{number}",
             port=number,
@@ -83,10 +84,10 @@ class LoopbackTestbed:
                 "the embedded switch",
                 [
                     *command_of("switch"),
-                    *("--p4runtime", self.p4runtime_address, "--device-id", str(self.device_id)),
+                    *("--p4runtime", self.p4runtime_address, "--device-id", str(self.spec.device_id)),
                     *(
                         "--udp-host",
-                        self.switch_ip,
+                        self.spec.ip,
                         "--udp-ports",
                         ",".join(map(str, udp_ports + self._cable)),
                     ),
@@ -106,13 +107,13 @@ class LoopbackTestbed:
                 self.switch.stop()
 
 
-def _own_network() -> str:
-    """Return the first three bytes of addresses that no other testbed has, so that free ports there stay free.
+def _own_network() -> IPv4Network:
+    """Return a network in 127.0.0.0/8 that no other testbed has, so that free ports there stay free.
 
     A worker takes its port long after it was chosen, and a switch that is started again must find its own unused.
     """
     number = 4 * os.getpid() + next(_count) % 4
-    return f"127.{1 + number // 256 % 254}.{number % 256}"
+    return IPv4Network(f"127.{1 + number // 256 % 254}.{number % 256}.0/24")
 
 
 def _free_udp_port(ip: str) -> int:

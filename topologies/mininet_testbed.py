@@ -21,7 +21,7 @@ from topologies.namespaces import COMMAND_TIMEOUT_S, await_interface, inside_of,
 from topologies.runs import delete_leftover_folders, new_run_id, socket_folder
 from topologies.shaping import require_kernel_support, reshaping_commands
 from topologies.switch_process import SwitchProcess
-from topologies.topology import FlowSpec, LinkEnd, LinkSpec, Topology
+from topologies.topology import FlowSpec, LinkEnd, LinkSpec, SwitchSpec, Topology
 
 if TYPE_CHECKING:
     from mininet.net import Mininet
@@ -83,24 +83,14 @@ class MininetTestbed:
         self.processes: dict[str, SwitchProcess] = {}
 
     @property
-    def device_id(self) -> int:
-        """The first switch's P4Runtime device id."""
-        return self._first.spec.device_id
+    def spec(self) -> SwitchSpec:
+        """The first switch's addresses and device id."""
+        return self._first.spec
 
     @property
     def switch(self) -> Child:
         """The first switch's process."""
         return self._first.child
-
-    @property
-    def switch_ip(self) -> str:
-        """The first switch's address, for workers."""
-        return self._first.spec.ip
-
-    @property
-    def switch_mac(self) -> str:
-        """The first switch's Ethernet address."""
-        return self._first.spec.mac
 
     @property
     def p4runtime_address(self) -> str:

@@ -35,7 +35,7 @@ def connect(testbed: SwitchTestbed, **options: float) -> SwitchController:
         testbed.p4runtime_address,
         program=program.json,
         p4info=program.p4info,
-        device_id=testbed.device_id,
+        device_id=testbed.spec.device_id,
         timeout_s=ANSWER_TIMEOUT_S,
         **options,  # type: ignore[arg-type]  # the tests name them
     )

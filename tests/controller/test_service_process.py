@@ -29,6 +29,7 @@ from netsum_common.targets import Capabilities
 from tests.controller.service_harness import DEADLINE_S, LANES, PROGRAM, until
 from topologies.hosts import Host
 from topologies.loopback import LoopbackTestbed
+from topologies.topology import SwitchSpec
 
 WORKERS = 2
 VALUES = 10 * LANES
@@ -39,8 +40,7 @@ class Switched(Protocol):
 
     hosts: tuple[Host, ...]
     p4runtime_address: str
-    switch_ip: str
-    switch_mac: str
+    spec: SwitchSpec
 
 
 class Process:
@@ -54,8 +54,8 @@ class Process:
         self.config = folder / "network.toml"
         self.address = f"unix:{folder}/api.sock"
         self.config.write_text(
-            f'[[switch]]\nname = "s1"\np4runtime = "{testbed.p4runtime_address}"\nip = "{testbed.switch_ip}"\n'
-            f'mac = "{testbed.switch_mac}"\n'
+            f'[[switch]]\nname = "s1"\np4runtime = "{testbed.p4runtime_address}"\nip = "{testbed.spec.ip}"\n'
+            f'mac = "{testbed.spec.mac}"\n'
             + "".join(
                 f'[[host]]\nname = "{host.name}"\nip = "{host.ip}"\nmac = "{host.mac}"\nswitch = "s1"\n'
                 f'port = {host.port}\nsend_to = "{host.switch[0]}:{host.switch[1]}"\n'

@@ -276,7 +276,7 @@ def test_a_switch_that_is_not_there(tmp_path: Path) -> None:
 def test_a_program_that_is_none_is_refused_by_the_switch(testbed: SwitchTestbed, tmp_path: Path) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text("{ nonsense")
-    options: dict[str, Any] = {"p4info": compiled_program(LANES).p4info, "device_id": testbed.device_id}
+    options: dict[str, Any] = {"p4info": compiled_program(LANES).p4info, "device_id": testbed.spec.device_id}
     with (
         SwitchController.connect(testbed.p4runtime_address, program=broken, **options) as controller,
         pytest.raises(SwitchRefusedError, match="refused setting the program"),

@@ -31,6 +31,7 @@ from tests.dataplane.dataplane.model_switch import Make, ModelChassis, PushedPro
 from tests.dataplane.dataplane.target import Target
 from tests.dataplane.tna_logic import translate
 from topologies.hosts import Host
+from topologies.topology import SwitchSpec
 
 LANES = translate.LANES
 WORKERS = 2
@@ -94,7 +95,7 @@ class ModelTestbed:
     compiled: Compiled
 
     def __post_init__(self) -> None:
-        self.switch_ip, self.switch_mac = f"{NETWORK}.254", mac_of(254)
+        self.spec = SwitchSpec("s1", f"{NETWORK}.254", mac_of(254), 1)
         self.p4runtime_address = self.address
         self.hosts = tuple(
             Host(f"h{port}", port, f"{NETWORK}.{port + 1}", mac_of(port + 1), 0, where)

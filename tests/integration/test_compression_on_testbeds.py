@@ -55,7 +55,7 @@ def reduce_on(
             testbed.p4runtime_address,
             program=program.json,
             p4info=program.p4info,
-            device_id=testbed.device_id,
+            device_id=testbed.spec.device_id,
             timeout_s=DEADLINE_S,
         ) as controller,
     ):

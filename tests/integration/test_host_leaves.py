@@ -62,14 +62,14 @@ def bed(tmp_path: Path) -> Iterator[LoopbackTestbed]:
 def options_for(bed: LoopbackTestbed, folder: Path) -> ServiceOptions:
     """Two hosts on the one port of a switch: on loopback all addresses lead to it."""
     program = compiled_program(LANES)
-    ips = [f"{bed.switch_ip.rpartition('.')[0]}.{number}" for number in (1, 2)]
+    ips = [f"{bed.spec.ip.rpartition('.')[0]}.{number}" for number in (1, 2)]
     hosts = {f"h{n}": HostSite(f"h{n}", ip, mac_of(ip), "s1") for n, ip in enumerate(ips, 1)}
     switch = SwitchSite(
         "s1",
         bed.p4runtime_address,
-        bed.device_id,
-        bed.switch_ip,
-        bed.switch_mac,
+        bed.spec.device_id,
+        bed.spec.ip,
+        bed.spec.mac,
         {host.mac: 0 for host in hosts.values()},
     )
     return ServiceOptions(

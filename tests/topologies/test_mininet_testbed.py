@@ -172,7 +172,7 @@ def ping(bed: MininetTestbed, target: str) -> bool:
 def test_hosts_and_the_switch_answer(bed: MininetTestbed) -> None:
     assert ping(bed, "10.0.0.2")
     assert ping(bed, "10.0.0.3")
-    assert ping(bed, bed.switch_ip)
+    assert ping(bed, bed.spec.ip)
 
 
 def test_a_switch_comes_back_at_its_address_and_empty(bed: MininetTestbed) -> None:
@@ -183,7 +183,7 @@ def test_a_switch_comes_back_at_its_address_and_empty(bed: MininetTestbed) -> No
     assert after["pid"] != before["pid"]
     assert {**after, "pid": None} == {**before, "pid": None}
     program(bed)
-    assert ping(bed, bed.switch_ip)
+    assert ping(bed, bed.spec.ip)
 
 
 def test_a_switch_that_does_not_start_says_why_and_nothing_is_left(
@@ -289,7 +289,7 @@ def test_up_beside_another_crash_up_again_down(bed: MininetTestbed, name: str, t
     assert not list(Path(second["folder"]).glob("*.sock"))
     # The other one did not notice.
     assert bed.switch.running
-    assert ping(bed, bed.switch_ip)
+    assert ping(bed, bed.spec.ip)
 
 
 def test_in_the_foreground_ctrl_c_takes_it_down(name: str, tmp_path: Path) -> None:
