@@ -320,7 +320,8 @@ def parse_options(arguments: Sequence[str] | None) -> ServeOptions:
         else:
             how["type"] = each.metadata["read"] or (get_args(kind) or (kind,))[0]
             how["metavar"] = each.metadata["metavar"]
-            how["action"] = "append" if each.default == () else "store"
+            if each.default == ():
+                how |= {"action": "append", "default": []}
         parser.add_argument(flag_of(each.name), **how)
     chosen = vars(parser.parse_args(arguments))
     return ServeOptions(**{**chosen, "interface": tuple(chosen["interface"])})
