@@ -7,7 +7,7 @@ import pytest
 from topologies.addresses import ipv4_int, mac_int, mac_of
 from topologies.generated import KINDS, dumbbell, fat_tree, leaf_spine, network, pods_of, star
 from topologies.paths import shortest_paths
-from topologies.topology import LinkEnd, Topology, TopologyError
+from topologies.topology import HostSpec, LinkEnd, SwitchSpec, Topology, TopologyError
 
 
 def test_hosts_have_the_lowest_addresses_and_switches_the_highest() -> None:
@@ -17,7 +17,7 @@ def test_hosts_have_the_lowest_addresses_and_switches_the_highest() -> None:
     assert large.hosts["h400"].ip == "10.0.1.144"
     assert large.switches["leaf1"].ip == "10.255.255.254"
     for made in (small, large):
-        stations = [*made.hosts.values(), *made.switches.values()]
+        stations: list[HostSpec | SwitchSpec] = [*made.hosts.values(), *made.switches.values()]
         assert all(each.mac == mac_of(each.ip) for each in stations)
         assert len({each.ip for each in stations}) == len(stations)
         assert {host.prefix_length for host in made.hosts.values()} == {24 if made is small else 8}
