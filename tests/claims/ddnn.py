@@ -3,8 +3,8 @@
 import math
 from typing import Any, Final
 
-from netsum.bench.machine import example
 from netsum.virtual.group import run_workers
+from tests.claims import ddnn_network as ddnn
 from tests.claims.claim import Claim, ClaimResult, Echo
 
 _STEPS: Final = 400
@@ -12,8 +12,6 @@ _DEVICES: Final = 4
 
 
 def _run(echo: Echo) -> ClaimResult:
-    ddnn: Any = example("ddnn")
-
     size = ddnn.FIRST_DEVICE + _DEVICES
 
     def node(rank: int, group: Any, world: Any) -> Any:
@@ -58,7 +56,7 @@ def _run(echo: Echo) -> ClaimResult:
             ),
             ("bytes upward fall as the threshold rises", upward == sorted(upward, reverse=True)),
         ],
-        f"examples/ddnn.py: {_DEVICES} devices that see a corner of a digit each, {_STEPS} steps; float32 features",
+        f"ddnn_network.py: {_DEVICES} devices that see a corner of a digit each, {_STEPS} steps; float32 features",
     )
 
 

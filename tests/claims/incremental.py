@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from netsum.bench.machine import example
 from netsum.virtual.group import run_workers
+from tests.claims import incremental_training as incremental
 from tests.claims.claim import Claim, ClaimResult, Echo
 
 _STEPS: Final = 200
@@ -12,8 +12,6 @@ _TARGETS: Final = (0.8, 0.9, 0.95)
 
 
 def _run(echo: Echo) -> ClaimResult:
-    incremental: Any = example("incremental")
-
     found = {}
     for name, stages in (("incremental", incremental.INCREMENTAL), ("full", incremental.FULL)):
         echo(name)
@@ -46,7 +44,7 @@ def _run(echo: Echo) -> ClaimResult:
                 ends["incremental"].accuracy >= ends["full"].accuracy - 0.01,
             ),
         ],
-        f"examples/incremental.py: {_WORKERS} workers, {_STEPS} steps, processor time of the first; stages of 8, 16 and 32 "
+        f"incremental_training.py: {_WORKERS} workers, {_STEPS} steps, processor time of the first; stages of 8, 16 and 32 "
         "pixels with 1, 2 and 3 blocks",
     )
 

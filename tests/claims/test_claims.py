@@ -1,8 +1,6 @@
 """The claims on strategies, and their examples: small runs, and the command's verdicts."""
 
 import sys
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,20 +11,14 @@ pytest.importorskip("sklearn", reason="needs scikit-learn")
 from netsum.bench.strategies_training import mlp  # noqa: E402
 from netsum.virtual.group import run_workers  # noqa: E402
 from tests.claims import codistillation  # noqa: E402
+from tests.claims import ddnn_network as ddnn  # noqa: E402
+from tests.claims import incremental_training as incremental  # noqa: E402
 from tests.claims.__main__ import CLAIMS, claim_of, main, show  # noqa: E402
 from tests.claims.claim import Claim, ClaimResult  # noqa: E402
 from tests.claims.dynamic import halves  # noqa: E402
 from tests.claims.fedavg import Networks, crossings, curves  # noqa: E402
 
 pytestmark = pytest.mark.torch
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-
-
-@pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Import a module of examples/ by name."""
-    monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
-    return import_module
 
 
 @pytest.mark.parametrize("name", CLAIMS)
@@ -142,8 +134,7 @@ def test_codistillation_trains_each_arrangement() -> None:
         assert codistillation.churn([one, other])[0][0] > 0
 
 
-def test_growing_does_not_change_what_the_network_computes(example: Any) -> None:
-    incremental = example("incremental")
+def test_growing_does_not_change_what_the_network_computes() -> None:
     model = incremental.Network()
     images = torch.randn(2, 1, 16, 16)
     before = model(images)
@@ -151,8 +142,7 @@ def test_growing_does_not_change_what_the_network_computes(example: Any) -> None
     torch.testing.assert_close(model(images), before)
 
 
-def test_training_in_stages_keeps_the_model_alike_at_all_workers(example: Any) -> None:
-    incremental = example("incremental")
+def test_training_in_stages_keeps_the_model_alike_at_all_workers() -> None:
     stages = ((8, 1, 0.5), (16, 2, 0.5))
     (looks, nothing), _ = run_workers(
         2, lambda rank, group, world: incremental.train(stages, 20, rank, 0, group)
@@ -161,8 +151,7 @@ def test_training_in_stages_keeps_the_model_alike_at_all_workers(example: Any) -
     assert nothing == []
 
 
-def test_early_exits_move_work_downward_as_the_threshold_rises(example: Any) -> None:
-    ddnn = example("ddnn")
+def test_early_exits_move_work_downward_as_the_threshold_rises() -> None:
 
     def node(rank: int, group: Any, world: Any) -> Any:
         lower = group.divided([1, 2, 3]) if rank else None

@@ -1,7 +1,7 @@
 """Incremental training: resolution and depth grow, and parameters are kept; beside training at full size from the start.
 
-torchrun --nproc-per-node 2 examples/incremental.py --backend netsum
-torchrun --nproc-per-node 2 examples/incremental.py --backend gloo
+torchrun --nproc-per-node 2 -m tests.claims.incremental_training --backend netsum
+torchrun --nproc-per-node 2 -m tests.claims.incremental_training --backend gloo
 
 Handwritten digits are enlarged to 32 by 32 pixels, with noise. The network has convolutions and means over parts of the image, so
 that it takes images of any size. It begins with one block on 8 by 8 pixels. A new block adds nothing at first (its last layer is

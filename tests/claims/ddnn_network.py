@@ -1,7 +1,7 @@
 """One network over end devices, an edge and a cloud, with an exit at each; the devices' outputs are added in the network.
 
-torchrun --nproc-per-node 6 examples/ddnn.py --backend netsum    # rank 0: cloud, 1: edge, the others: devices
-torchrun --nproc-per-node 6 examples/ddnn.py --backend gloo
+torchrun --nproc-per-node 6 -m tests.claims.ddnn_network --backend netsum    # rank 0: cloud, 1: edge, the others: devices
+torchrun --nproc-per-node 6 -m tests.claims.ddnn_network --backend gloo
 
 Each device sees one corner of a handwritten digit. The devices' class scores are averaged, and their features put side by side,
 by one all-reduce of devices and edge. A sample leaves at the first exit that is sure of it; only the others go upward. All
