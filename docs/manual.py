@@ -7,12 +7,13 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import typer
 
 from netsum.cli.app import app
-from netsum.cli.parameters import Parameter
+from netsum.cli.parameters import metavar_of, options_of_command
+from netsum_common.options import REQUIRED, Option
 
 TITLE = """# Commands
 
@@ -97,41 +98,44 @@ def _section(command: Command) -> Iterator[str]:
             yield f"| [`{below.path}`](#{below.path.replace(' ', '-')}) | {_cell(below.summary)} |"
         yield ""
         return
-    assert command.function is not None
-    signature = inspect.signature(command.function, eval_str=True)
-    if signature.parameters:
+    if options := options_of_command(command.function):
         yield "| | default | |\n|---|---|---|"
-        yield from (_row(each) for each in signature.parameters.values())
+        yield from map(_row, options.values())
         yield ""
     block = _EXAMPLES.sub(lambda found: f"```sh\n{inspect.cleandoc(found[1])}\n```\n", command.epilog)
     yield f"{block}\n"
 
 
-def _row(declaration: inspect.Parameter) -> str:
-    kind, declared = get_args(declaration.annotation)[:2]
-    parameter = Parameter.of(declaration)
-    if isinstance(declared, typer.models.ArgumentInfo):
-        names = f"`{parameter.metavar}`"
+def _row(one: Option) -> str:
+    metavar, declared = metavar_of(one), one.declared
+    if declared.positional:
+        names = f"`{metavar}`"
     else:
-        names = ", ".join(f"`{name}`" for name in parameter.names)
-        names += f" {parameter.metavar}{_range(parameter)}" if parameter.metavar else ""
-    default = declaration.default
-    if default is inspect.Parameter.empty:
+        names = ", ".join(f"`{name}`" for name in names_of(one))
+        names += f" {metavar}{_range(one)}" if metavar else ""
+    if one.default is REQUIRED:
         shown = "required"
-    elif kind is bool:
-        shown = "on" if default else ""
+    elif one.kind is bool:
+        shown = "on" if one.default else ""
     else:
-        shown = "" if default in (None, "", ()) else f"`{getattr(default, 'value', default)}`"
-    said = parameter.help
-    if declared.envvar:
-        said += f" Environment: `{declared.envvar}`."
+        shown = "" if one.default in (None, "", ()) else f"`{one.default}`"
+    said = " ".join(declared.help.split())
+    if declared.env:
+        said += f" Environment: `{declared.env}`."
     return f"| {_cell(names)} | {shown} | {_cell(said)} |"
 
 
-def _range(parameter: Parameter) -> str:
-    if parameter.least is not None and parameter.most is not None:
-        return f", {parameter.least:g} to {parameter.most:g}"
-    return "" if parameter.least is None else f", at least {parameter.least:g}"
+def names_of(one: Option) -> tuple[str, ...]:
+    """Return an option's names on the command line."""
+    both = one.kind is bool and not one.declared.names
+    return one.declared.names or ((one.flag, f"--no-{one.flag[2:]}") if both else (one.flag,))
+
+
+def _range(one: Option) -> str:
+    least, most = one.declared.within
+    if least is not None and most is not None:
+        return f", {least:g} to {most:g}"
+    return "" if least is None else f", at least {least:g}"
 
 
 def _cell(text: str) -> str:

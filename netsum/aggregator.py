@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from host_agent.joining.leaf import READY
 from host_agent.wire.constants import UDP_PORT
 from netsum_common.channel import (
     KEEPALIVE,
+    PLAINTEXT,
     TlsFiles,
     connection_fault,
     open_channel,
@@ -65,44 +67,39 @@ class AggregatorError(NetsumError):
     """The agent cannot go on; the message says why."""
 
 
+@dataclass(frozen=True)
+class AgentPlan:
+    """Description of an agent and its switch."""
+
+    controller: str  # "HOST:PORT" or "unix:PATH".
+    # name, ip: the host's name, and the address at which workers reach it.
+    name: str
+    ip: str
+    # Address at which the switch takes table entries, "HOST:PORT" or "unix:PATH"; the controller must reach it.
+    p4runtime: str
+    folder: Path  # Folder of the switch's log.
+    udp_port: int = UDP_PORT  # Port at which the switch takes contributions; 0 lets the system choose.
+    tls: TlsFiles = PLAINTEXT
+    allow_remote: bool = False  # Whether `p4runtime` may be an address that other machines reach without TLS.
+    # Whether it adds below another switch, for workers with addresses in the network `workers`, or if that is empty for the
+    # ranks of this host; its switch is started before it registers.
+    leaf: bool = False
+    workers: str = ""
+    # Network interface, which has the address `ip`, at which the switch runs in the kernel; empty: it is the embedded one.
+    interface: str = ""
+
+
 class Agent(Closing):
-    """An agent; a context manager that stops its switch.
+    """An agent; a context manager that stops its switch."""
 
-    `controller`: "HOST:PORT" or "unix:PATH". `name`, `ip`: the host's name, and the address at which workers reach it.
-    `p4runtime`: where its switch takes table entries: "HOST:PORT" or "unix:PATH", which the controller must reach.
-    `udp_port`: where its switch takes contributions; 0 lets the system choose. `allow_remote`: whether `p4runtime` may be an
-    address that other machines reach without TLS. `leaf`: whether it adds below another switch, for workers with addresses in
-    the network `workers`, or if that is empty for the ranks of this host; its switch is started before it registers.
-    `interface`: the network interface, which has the address `ip`, at which the switch runs in the kernel; empty: it is the
-    embedded one.
-    """
-
-    def __init__(
-        self,
-        controller: str,
-        name: str,
-        ip: str,
-        p4runtime: str,
-        folder: Path,
-        *,
-        udp_port: int = UDP_PORT,
-        tls: TlsFiles | None = None,
-        allow_remote: bool = False,
-        leaf: bool = False,
-        workers: str = "",
-        interface: str = "",
-    ) -> None:
-        self._interface = interface
+    def __init__(self, plan: AgentPlan) -> None:
+        self._plan = plan
         self._held: socket.socket | None = None
-        self._controller = controller
-        self._offer = jobs_pb2.Offer(name=name, ip=ip, leaf=leaf, workers=workers)
-        tls = self._tls = tls or TlsFiles()
-        self._switch_tls = TlsFiles() if p4runtime.startswith("unix:") or not tls.cert else tls
-        self._p4runtime = p4runtime
-        self._folder = folder
-        self._udp_port = udp_port
-        self._allow_remote = allow_remote
-        self._channel: Any = open_channel(controller, tls, KEEPALIVE)
+        self._offer = jobs_pb2.Offer(name=plan.name, ip=plan.ip, leaf=plan.leaf, workers=plan.workers)
+        self._switch_tls = PLAINTEXT if plan.p4runtime.startswith("unix:") or not plan.tls.cert else plan.tls
+        # A later start of the switch has the addresses of the first.
+        self._p4runtime, self._udp_port = plan.p4runtime, plan.udp_port
+        self._channel: Any = open_channel(plan.controller, plan.tls, KEEPALIVE)
         self._outgoing: queue.SimpleQueue[jobs_pb2.FromAggregator | None] = queue.SimpleQueue()
         self._switch: Child | None = None
         self._call: Any = None
@@ -139,23 +136,23 @@ class Agent(Closing):
             check(
                 ServeOptions(
                     p4runtime=self._p4runtime,
-                    allow_remote=self._allow_remote,
-                    udp_ports=None if self._interface else (self._udp_port,),
-                    udp_host=self._offer.ip,
+                    allow_remote=self._plan.allow_remote,
+                    udp_ports=None if self._plan.interface else (self._udp_port,),
+                    udp_host=self._plan.ip,
                     tls_ca=self._switch_tls.ca,
                     tls_cert=self._switch_tls.cert,
                     tls_key=self._switch_tls.key,
-                    engine="xdp" if self._interface else "embedded",
-                    interface=((HOST_PORT, self._interface),) if self._interface else (),
+                    engine="xdp" if self._plan.interface else "embedded",
+                    interface=((HOST_PORT, self._plan.interface),) if self._plan.interface else (),
                 )
             )
-            if self._interface:
+            if self._plan.interface:
                 self._hold_port()
         except (ServeError, OSError) as error:
             raise AggregatorError(f"the switch cannot be started on this host: {error}") from None
-        if self._offer.leaf:
+        if self._plan.leaf:
             self._offer.running.CopyFrom(self._started())
-        if self._offer.workers or not self._offer.leaf:
+        if self._plan.workers or not self._plan.leaf:
             threading.Thread(target=self._keep_switch, name="netsum-keep-switch", daemon=True).start()
         known = False
         while not self._closing.is_set():
@@ -190,11 +187,11 @@ class Agent(Closing):
 
         Raises OSError: the interface does not have the address, or the port is in use.
         """
-        if interface_addresses().get(self._interface, ("",))[0] != self._offer.ip:
-            raise OSError(f"the interface {self._interface} does not have the address {self._offer.ip}")
+        if interface_addresses().get(self._plan.interface, ("",))[0] != self._plan.ip:
+            raise OSError(f"the interface {self._plan.interface} does not have the address {self._plan.ip}")
         self._held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)
-        self._held.bind((self._offer.ip, UDP_PORT))
+        self._held.bind((self._plan.ip, UDP_PORT))
 
     def _registered(self) -> Any:
         """Register; return the stream of the controller's messages."""
@@ -208,9 +205,9 @@ class Agent(Closing):
         sentence = " ".join(str(error.details()).split())
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN):
             sentence = (
-                f"no controller answers at {self._controller} ({connection_fault(sentence) or 'it went away'}): "
+                f"no controller answers at {self._plan.controller} ({connection_fault(sentence) or 'it went away'}): "
                 + what_to_do(
-                    "start one with `netsum controller serve`, and this agent again", sentence, self._tls
+                    "start one with `netsum controller serve`, and this agent again", sentence, self._plan.tls
                 )
             )
         return AggregatorError(sentence)
@@ -223,32 +220,32 @@ class Agent(Closing):
                 *command_of("switch"),
                 *("--p4runtime", self._p4runtime, "--device-id", str(DEVICE_ID), "--ready-fd", str(ready_fd)),
             ]
-            if self._interface:
-                command += ["--engine", "xdp", "--interface", f"{HOST_PORT}@{self._interface}"]
+            if self._plan.interface:
+                command += ["--engine", "xdp", "--interface", f"{HOST_PORT}@{self._plan.interface}"]
                 command.append("--pass-dropped")
             else:
-                command += ["--udp-host", self._offer.ip, "--udp-ports", str(self._udp_port), "--memory"]
-            if self._allow_remote:
+                command += ["--udp-host", self._plan.ip, "--udp-ports", str(self._udp_port), "--memory"]
+            if self._plan.allow_remote:
                 command.append("--allow-remote")
             for part in ("ca", "cert", "key"):
                 if (path := getattr(self._switch_tls, part)) is not None:
                     command += [f"--tls-{part}", str(path)]
-            return Child("the switch", command, self._folder / "switch.log", pass_fds=(ready_fd,))
+            return Child("the switch", command, self._plan.folder / "switch.log", pass_fds=(ready_fd,))
 
         try:
             self._switch, line = start_announced(start, START_TIMEOUT_S)
         except TestbedError as error:
             return jobs_pb2.Started(failure=" ".join(str(error).split())[:MAX_FAILURE])
         listening = json.loads(line)
-        self._p4runtime = listening["p4runtime"]  # A later start has the same addresses.
-        if not self._interface:
+        self._p4runtime = listening["p4runtime"]
+        if not self._plan.interface:
             self._udp_port = listening["ports"][str(HOST_PORT)][1]
         return jobs_pb2.Started(
             p4runtime=self._p4runtime,
             device_id=DEVICE_ID,
-            udp_port=UDP_PORT if self._interface else self._udp_port,
+            udp_port=UDP_PORT if self._plan.interface else self._udp_port,
             tls=bool(self._switch_tls),
-            mac=interface_addresses()[self._interface][1] if self._interface else "",
+            mac=interface_addresses()[self._plan.interface][1] if self._plan.interface else "",
         )
 
 
@@ -317,15 +314,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         socket.socket(fileno=options.listener) as listener,
         tempfile.TemporaryDirectory(prefix="netsum-leaf-") as folder,
         Agent(
-            options.controller,
-            options.name,
-            options.ip,
-            _p4runtime_of_leaf(options.controller, Path(folder)),
-            Path(folder),
-            udp_port=0,
-            tls=TlsFiles.from_environment(),
-            allow_remote=True,
-            leaf=True,
+            AgentPlan(
+                controller=options.controller,
+                name=options.name,
+                ip=options.ip,
+                p4runtime=_p4runtime_of_leaf(options.controller, Path(folder)),
+                folder=Path(folder),
+                udp_port=0,
+                tls=TlsFiles.from_environment(),
+                allow_remote=True,
+                leaf=True,
+            )
         ) as agent,
     ):
         registered = threading.Event()

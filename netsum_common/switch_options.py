@@ -1,11 +1,11 @@
 """The options of an embedded switch as a process, which its own command line and `netsum switch serve` take alike."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from netsum_common.errors import NetsumError
+from netsum_common.options import OptionError, option
 
 LAST_PORT: Final = 509  # The last usable port; 511 drops.
 CPU_PORT: Final = 510
@@ -18,13 +18,8 @@ class ServeError(NetsumError):
     """The switch cannot run as asked; the message is one sentence for the user."""
 
 
-class ServeOptionError(ServeError):
+class ServeOptionError(ServeError, OptionError):
     """An option cannot be used, or a file that it names; found before anything was started."""
-
-
-def flag_of(name: str) -> str:
-    """Return an option's name on command lines."""
-    return f"--{name.replace('_', '-')}"
 
 
 def port_at_interface(text: str) -> tuple[int, str]:
@@ -43,79 +38,74 @@ def port_numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def _option(
-    meaning: str,
-    default: Any = None,
-    within: tuple[int, int] | None = None,
-    *,
-    panel: str | None = None,
-    metavar: str | None = None,
-    read: Callable[[str], Any] | None = None,
-) -> Any:
-    """Return a field with its help, its least and largest value, and what reads one value of it from a text."""
-    about = {"help": meaning, "within": within, "panel": panel, "metavar": metavar, "read": read}
-    return field(default=default, metadata=about)
-
-
 @dataclass(frozen=True)
 class ServeOptions:
     """The options with their meanings; a tuple of values that are read from texts is given by several options."""
 
-    p4runtime: str = _option(
+    p4runtime: str = option(
         "Where P4Runtime listens; port 0: any. Also unix:PATH.", "127.0.0.1:9559", metavar="HOST:PORT"
     )
-    device_id: int = _option("What controllers know the switch by.", 1, (0, (1 << 64) - 1))
-    cpu_port: int = _option(
-        "The port by which packets go from and to the controller.", CPU_PORT, (1, CPU_PORT)
+    device_id: int = option("What controllers know the switch by.", 1, within=(0, (1 << 64) - 1))
+    cpu_port: int = option(
+        "The port by which packets go from and to the controller.", CPU_PORT, within=(1, CPU_PORT)
     )
-    program: Path | None = _option("BMv2 JSON of a program to begin with; needs --p4info.")
-    p4info: Path | None = _option("P4Info of that program, in text form.")
-    cache_dir: Path | None = _option(
+    program: Path | None = option("BMv2 JSON of a program to begin with; needs --p4info.")
+    p4info: Path | None = option("P4Info of that program, in text form.")
+    cache_dir: Path | None = option(
         "Where compiled programs are kept. Default: NETSUM_CACHE_DIR.", metavar="FOLDER"
     )
-    engine: Literal["embedded", "xdp"] = _option(
+    engine: Literal["embedded", "xdp"] = option(
         "Who runs the program: this process, or the kernel (XDP, at interfaces, root).", "embedded"
     )
-    ports: int = _option("Number of switch ports, from 0.", 4, (0, LAST_PORT), panel=PORTS)
-    udp_base: int = _option(
-        "UDP port of switch port 0, of port 1 the next; 0: any.", UDP_PORT, (0, 65535), panel=PORTS
+    ports: int = option("Number of switch ports, from 0.", 4, within=(0, LAST_PORT), panel=PORTS)
+    udp_base: int = option(
+        "UDP port of switch port 0, of port 1 the next; 0: any.", UDP_PORT, within=(0, 65535), panel=PORTS
     )
-    udp_ports: tuple[int, ...] | None = _option(
+    udp_ports: tuple[int, ...] | None = option(
         "UDP port of each switch port, such as 5000,5001, in place of --ports and --udp-base.",
         panel=PORTS, metavar="PORT,PORT...", read=port_numbers,
     )  # fmt: skip
-    udp_host: str = _option(
+    udp_host: str = option(
         "IPv4 address of the UDP ports, of this machine.", "127.0.0.1", panel=PORTS, metavar="ADDRESS"
     )
-    memory: bool = _option("Beside UDP: workers of this machine share memory.", False, panel=PORTS)
-    interface: tuple[tuple[int, str], ...] = _option(
+    memory: bool = option("Beside UDP: workers of this machine share memory.", False, "--memory", panel=PORTS)
+    interface: tuple[tuple[int, str], ...] = option(
         "A network interface as a port, instead of UDP; several times (root).", (),
         panel=PORTS, metavar="PORT@NAME", read=port_at_interface,
     )  # fmt: skip
-    spin_us: int = _option(
-        "At interfaces: poll this many microseconds before sleeping.", 0, (0, 1_000_000), panel=PORTS
+    spin_us: int = option(
+        "At interfaces: poll this many microseconds before sleeping.", 0, within=(0, 1_000_000), panel=PORTS
     )
-    drop_ppm: int = _option("Packets per million to lose, each way.", 0, (0, 1_000_000), panel=PORTS)
-    seed: int = _option("Seed of the lost packets.", 0, (0, (1 << 63) - 1), panel=PORTS)
-    pass_dropped: bool = _option(
-        "With XDP: what the program drops goes to this host's own stack.", False, panel=PORTS
+    drop_ppm: int = option("Packets per million to lose, each way.", 0, within=(0, 1_000_000), panel=PORTS)
+    seed: int = option("Seed of the lost packets.", 0, within=(0, (1 << 63) - 1), panel=PORTS)
+    pass_dropped: bool = option(
+        "With XDP: what the program drops goes to this host's own stack.",
+        False,
+        "--pass-dropped",
+        panel=PORTS,
     )
-    pin: Path | None = _option(
+    pin: Path | None = option(
         "With XDP: the switch stays in this folder of a BPF filesystem, and the next process takes it over.",
         panel=PORTS, metavar="FOLDER",
     )  # fmt: skip
-    pcap: Path | None = _option(
+    pcap: Path | None = option(
         "Write the packets of every port to files there.", panel=RECORDS, metavar="FOLDER"
     )
-    pcap_limit: int = _option(
-        "Most bytes of such a file.", CAPTURE_BYTES, (24, (1 << 63) - 1), panel=RECORDS, metavar="BYTES"
+    pcap_limit: int = option(
+        "Most bytes of such a file.",
+        CAPTURE_BYTES,
+        within=(24, (1 << 63) - 1),
+        panel=RECORDS,
+        metavar="BYTES",
     )
-    statistics: Path | None = _option("File for counts of packets, written at the end.", panel=RECORDS)
-    status: Path | None = _option("Unix socket that serves the counts of packets as JSON.", panel=RECORDS)
-    tls_cert: Path | None = _option("PEM certificate of P4Runtime.", panel=TLS)
-    tls_key: Path | None = _option("Its private key.", panel=TLS)
-    tls_ca: Path | None = _option("Take only controllers with a certificate from this CA.", panel=TLS)
-    allow_remote: bool = _option("Listen where other machines can reach it, unauthenticated.", False)
-    ready_fd: int | None = _option(
-        "Descriptor to write a line of JSON to when the switch is ready.", None, (0, (1 << 31) - 1)
+    statistics: Path | None = option("File for counts of packets, written at the end.", panel=RECORDS)
+    status: Path | None = option("Unix socket that serves the counts of packets as JSON.", panel=RECORDS)
+    tls_cert: Path | None = option("PEM certificate of P4Runtime.", panel=TLS)
+    tls_key: Path | None = option("Its private key.", panel=TLS)
+    tls_ca: Path | None = option("Take only controllers with a certificate from this CA.", panel=TLS)
+    allow_remote: bool = option(
+        "Listen where other machines can reach it, unauthenticated.", False, "--allow-remote"
+    )
+    ready_fd: int | None = option(
+        "Descriptor to write a line of JSON to when the switch is ready.", None, within=(0, (1 << 31) - 1)
     )

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,14 +45,8 @@ class MeasuredRound:
         return {
             "event": "round",
             "rank": rank,
-            "dtype": exchange.dtype,
-            "op": exchange.op,
-            "elements": exchange.elements,
+            **asdict(exchange),
             "bytes": exchange.array_bytes,
-            "density": exchange.density,
-            "overlap": exchange.overlap,
-            "sparse": exchange.sparse,
-            "bits": exchange.bits,
             "repeat": self.repeat,
             "seconds": round(self.seconds, 9),
             "processor_seconds": round(self.processor_seconds, 9),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from netsum.allreduce.plan import Plan
+from netsum.allreduce.plan import Plan, PlannedExchange
 
 Message = dict[str, Any]
 
@@ -27,15 +27,11 @@ class Spread:
         return cls(statistics.median(found), found[0], found[-1], found[-(-99 * len(found) // 100) - 1])
 
 
-@dataclass(frozen=True)
-class ReportRow:
+@dataclass(frozen=True, kw_only=True)
+class ReportRow(PlannedExchange):
     """Result of one exchange."""
 
-    # dtype, op, elements, bytes: the reduction; the size of one rank's array in memory.
-    dtype: str
-    op: str
-    elements: int
-    bytes: int
+    bytes: int  # Size of one rank's array in memory.
     repeats: int
     seconds: Spread  # From the barrier before to the result at the rank that had it last.
     elements_per_s: Spread  # Elements of one rank's array over those seconds.
@@ -51,11 +47,6 @@ class ReportRow:
     packets: int | None
     retransmissions: int | None
     checksums: list[str]  # First 16 digits of the result's SHA-256 at rank 0, for each timed repeat.
-    # density, overlap, sparse, bits: as in `netsum.allreduce.plan.Exchange`.
-    density: float
-    overlap: str
-    sparse: str
-    bits: int | str
     # bytes_sent, bytes_received: UDP payload of all ranks in the timed repeats; None if that is not known.
     bytes_sent: int | None
     bytes_received: int | None
@@ -63,10 +54,6 @@ class ReportRow:
     # ranks, and those in which any had, which travelled; None if all blocks travelled.
     own_share: float | None
     union_share: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return asdict(self)
 
 
 def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[ReportRow]:
@@ -84,29 +71,23 @@ def make_rows(plan: Plan, rounds: Sequence[Sequence[Message]]) -> list[ReportRow
         algbw = exchange.array_bytes / statistics.median(seconds)
         rows.append(
             ReportRow(
-                exchange.dtype,
-                exchange.op,
-                exchange.elements,
-                exchange.array_bytes,
-                plan.repeats,
-                Spread.of(seconds),
-                Spread.of(exchange.elements / each for each in seconds),
-                algbw,
-                algbw * 2 * (len(rounds) - 1) / len(rounds),
-                sum(message["processor_seconds"] for each in timed for message in each),
-                all(message["correct"] for each in all_rounds for message in each),
-                all(len({message["checksum"] for message in each}) == 1 for each in all_rounds),
-                _total(timed, "packets_sent", "packets_received"),
-                _total(timed, "retransmissions"),
-                [each[0]["checksum"] for each in timed],
-                exchange.density,
-                exchange.overlap,
-                exchange.sparse,
-                exchange.bits,
-                _total(timed, "bytes_sent"),
-                _total(timed, "bytes_received"),
-                _share(timed, "own_blocks"),
-                _share(timed, "union_blocks"),
+                **asdict(exchange),
+                bytes=exchange.array_bytes,
+                repeats=plan.repeats,
+                seconds=Spread.of(seconds),
+                elements_per_s=Spread.of(exchange.elements / each for each in seconds),
+                algbw_bytes_per_s=algbw,
+                busbw_bytes_per_s=algbw * 2 * (len(rounds) - 1) / len(rounds),
+                processor_seconds=sum(message["processor_seconds"] for each in timed for message in each),
+                correct=all(message["correct"] for each in all_rounds for message in each),
+                same_bits=all(len({message["checksum"] for message in each}) == 1 for each in all_rounds),
+                packets=_total(timed, "packets_sent", "packets_received"),
+                retransmissions=_total(timed, "retransmissions"),
+                checksums=[each[0]["checksum"] for each in timed],
+                bytes_sent=_total(timed, "bytes_sent"),
+                bytes_received=_total(timed, "bytes_received"),
+                own_share=_share(timed, "own_blocks"),
+                union_share=_share(timed, "union_blocks"),
             )
         )
     return rows

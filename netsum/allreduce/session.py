@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,29 +53,30 @@ class MeasuredPlan:
             "hosts": self.hosts,
             "slots": self.slots,
             "lanes": self.lanes,
-            "results": [row.to_json() for row in self.rows],
+            "results": [asdict(row) for row in self.rows],
             "switch": self.counters,
         }
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """A job at a controller, which the ranks join."""
+
+    controller: str  # Address of the controller service, as seen from the sites and from here.
+    name: str | None = None  # None: one that no other job has.
+    slots: str | None = None  # As `netsum.option_values` reads it; None: the controller's default.
+    join_token: str = ""  # Secret of a job that an operator created with one.
 
 
 def run_between(
     plan: Plan,
     sites: Sequence[Site],
-    *,
-    controller: str,
+    job: JobPlan,
     folder: Path,
-    job: str | None = None,
-    slots: str | None = None,
-    join_token: str = "",
     on_message: Callable[[int, Message], None] = lambda rank, message: None,
 ) -> MeasuredPlan:
-    """Run a rank on each of several sites.
-
-    `controller`: address of the controller service, as seen from the sites and from here. `job`: name of the job; None: one
-    that no other has. `slots`: as `netsum.option_values` reads it; None: the controller's default. `join_token`: of a job that
-    an operator created with one. Raises RankError if a rank failed.
-    """
-    name = job or f"allreduce-{time.time_ns() // 1_000_000:x}"
+    """Run a rank on each of several sites; logs go to `folder`. Raises RankError if a rank failed."""
+    name = job.name or f"allreduce-{time.time_ns() // 1_000_000:x}"
     rounds: list[list[Message]] = [[] for _ in sites]
     joined: dict[int, Message] = {}
 
@@ -87,15 +88,16 @@ def run_between(
         on_message(rank, message)
 
     def command(rank: int) -> Sequence[str]:
-        return rank_command(plan, name, len(sites), controller=controller, slots=slots, rank=rank)
+        return rank_command(plan, name, len(sites), controller=job.controller, slots=job.slots, rank=rank)
 
-    if join_token:  # In the environment, where other users of the machine do not see it.
+    if job.join_token:  # In the environment, where other users of the machine do not see it.
         sites = [
-            replace(site, environment={**site.environment, JOIN_TOKEN_VARIABLE: join_token}) for site in sites
+            replace(site, environment={**site.environment, JOIN_TOKEN_VARIABLE: job.join_token})
+            for site in sites
         ]
     with Ranks(command, sites, folder) as ranks:
         ranks.follow(silence_of(plan), collect)
-        counters = _counters(controller, name)
+        counters = _counters(job.controller, name)
         ranks.dismiss()
     return MeasuredPlan(
         name,

@@ -4,7 +4,6 @@ It joins the job through the controller that ``NETSUM_CONTROLLER`` names, and pr
 for every all-reduce, then ``done``, or ``failed`` with the reason. docs/cli.md describes them.
 """
 
-import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,6 @@ from typing import Any
 
 from host_agent.communicator import Communicator, compile_ahead
 from host_agent.errors import ClosedCommunicatorError, NetsumError, PeerError
-from host_agent.job_api.slot_request import Slots
 from host_agent.joining import Membership, join
 from netsum.allreduce.inputs import Array
 from netsum.allreduce.measurement import measure
@@ -22,6 +20,7 @@ from netsum.allreduce.plan import Plan, PlannedExchange
 from netsum.compiling import ended_by_signals
 from netsum.option_values import parse_slots
 from netsum.terminal import print_json_line
+from netsum_common.options import REQUIRED, option, parse
 from topologies.children import ending_in_order
 
 Echo = Callable[[dict[str, Any]], None]
@@ -63,36 +62,38 @@ class InNetwork:
         return {name: getattr(spent, name) for name in names}
 
 
-def take_part(
-    plan: Plan,
-    *,
-    job: str,
-    rank: int,
-    world_size: int,
-    controller: str | None,
-    slots: Slots | None,
-    join_token: str,
-    join_timeout_s: float,
-    echo: Echo,
-    stay: Callable[[], object] = lambda: None,
-) -> bool:
+@dataclass(frozen=True)
+class RankOptions:
+    """One rank of a job; see `host_agent.joining.join`."""
+
+    job: str = option("name of the job; the same at all ranks, and no other job's", REQUIRED)
+    rank: int = option("number of the rank", REQUIRED)
+    world_size: int = option("number of ranks", REQUIRED)
+    plan: Plan = option("JSON of a netsum.allreduce.plan.Plan", REQUIRED, read=Plan.from_json)
+    controller: str | None = option("HOST:PORT or unix:PATH; default: NETSUM_CONTROLLER")
+    slots: str | None = option("chunks in flight: 64, 25% or 10gbit*50us; default: the controller's")
+    join_token: str = option("secret of the job; default: NETSUM_JOIN_TOKEN", "")
+    join_timeout_s: float = option("how long to wait for the controller and the other ranks", 120.0)
+    stay: bool = option("when done, leave the job only when standard input ends", False)
+
+
+def take_part(options: RankOptions, echo: Echo) -> bool:
     """Be one rank from joining to the end.
 
-    `job`, `rank`, `world_size`, `controller`, `slots`, `join_token`: see `host_agent.joining.join`. `join_timeout_s`: how
-    long to wait for the controller and the other ranks. `stay`: called when all is done, before the rank leaves the job.
     Returns whether all results were right. Raises NetsumError if the job could not be joined, or a collective failed.
     """
+    plan, rank = options.plan, options.rank
     with ended_by_signals():
         compile_ahead()  # Before others wait for us.
     with join(
-        controller,
-        job=job,
+        options.controller,
+        job=options.job,
         rank=rank,
-        world_size=world_size,
-        slots=slots,
+        world_size=options.world_size,
+        slots=parse_slots(options.slots),
         if_full="take less",
-        join_token=join_token,
-        timeout_s=join_timeout_s,
+        join_token=options.join_token or os.environ.get("NETSUM_JOIN_TOKEN", ""),
+        timeout_s=options.join_timeout_s,
     ) as membership:
         admission = membership.admission
         echo(
@@ -110,7 +111,7 @@ def take_part(
             membership.communicator(timeout_s=plan.timeout_s) as communicator,
             _ending_with(membership, communicator) as ending,
         ):
-            for each in measure(InNetwork(communicator), plan, rank, world_size):
+            for each in measure(InNetwork(communicator), plan, rank, options.world_size):
                 echo(each.to_message(rank))
                 correct, rounds = correct and each.correct, rounds + 1
             ending.finishing = True
@@ -127,7 +128,8 @@ def take_part(
                     "packets_received": spent.packets_received,
                 }
             )
-            stay()
+            if options.stay:
+                sys.stdin.read()
     return correct
 
 
@@ -170,41 +172,12 @@ def _ending_with(membership: Membership, communicator: Communicator) -> Iterator
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one rank; return 0 if all results were right."""
-    parser = argparse.ArgumentParser(
-        prog="python -m netsum.allreduce.worker", description=(__doc__ or "").split(":")[0]
+    options = parse(
+        RankOptions, arguments, "python -m netsum.allreduce.worker", (__doc__ or "").split(":")[0]
     )
-    parser.add_argument(
-        "--job", required=True, help="name of the job; the same at all ranks, and no other job's"
-    )
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--world-size", type=int, required=True)
-    parser.add_argument(
-        "--plan", type=Plan.from_json, required=True, help="JSON of a netsum.allreduce.plan.Plan"
-    )
-    parser.add_argument("--controller", help="HOST:PORT or unix:PATH; default: NETSUM_CONTROLLER")
-    parser.add_argument(
-        "--slots", help="chunks in flight: 64, 25%% or 10gbit*50us; default: the controller's"
-    )
-    parser.add_argument("--join-token", default=os.environ.get("NETSUM_JOIN_TOKEN", ""))
-    parser.add_argument("--join-timeout-s", type=float, default=120.0)
-    parser.add_argument(
-        "--stay", action="store_true", help="when done, leave the job only when standard input ends"
-    )
-    options = parser.parse_args(arguments)
     try:
         with ending_in_order():
-            correct = take_part(
-                options.plan,
-                job=options.job,
-                rank=options.rank,
-                world_size=options.world_size,
-                controller=options.controller,
-                slots=parse_slots(options.slots),
-                join_token=options.join_token,
-                join_timeout_s=options.join_timeout_s,
-                echo=print_json_line,
-                stay=sys.stdin.read if options.stay else lambda: None,
-            )
+            correct = take_part(options, print_json_line)
     except NetsumError as fault:
         print_json_line({"event": "failed", "rank": options.rank, "error": str(fault)})
         return 1

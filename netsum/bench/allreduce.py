@@ -20,10 +20,18 @@ from host_agent.joining.leaf import LEAF_VARIABLE
 from netsum.allreduce.launch import silence_of
 from netsum.allreduce.plan import CHOICES, Plan, PlanError, PlannedExchange, parse_size
 from netsum.allreduce.report import Message, ReportRow, make_rows
-from netsum.allreduce.session import run_between, testbed_sites
-from netsum.bench.allreduce_results import GLOO, HEADINGS, AllReduceResult, gloo_bound, netsum_bound, table
+from netsum.allreduce.session import JobPlan, run_between, testbed_sites
+from netsum.bench.allreduce_results import (
+    GLOO,
+    HEADINGS,
+    AllReduceResult,
+    gloo_bound,
+    netsum_bound,
+    print_table,
+    table,
+)
 from netsum.bench.machine import command_line, machine_and_date
-from netsum.bench.results import print_table
+from netsum.bench.options import GlooComparisonOptions
 from netsum.bench.testbeds import run_ranks, testbed
 from netsum.option_values import loss_of, rate_of
 from netsum.terminal import console
@@ -36,24 +44,19 @@ from topologies.units import parse_rate_bps
 
 
 class _Bench:
-    def __init__(
-        self, topology: str, slots: str | None, folder: Path, echo: Callable[[str], None], per_host: int
-    ) -> None:
-        self._per_host = per_host
+    def __init__(self, options: GlooComparisonOptions, folder: Path, echo: Callable[[str], None]) -> None:
+        self._options, self._folder, self._echo = options, folder, echo
         self.uplinks: list[str] = []  # Bytes that hosts sent, by the switch's port counters, as sentences.
-        self._topology = topology
-        self._slots = slots
-        self._folder = folder
-        self._echo = echo
         self.results: list[AllReduceResult] = []
 
-    def compare(self, switch: str, lanes: int, rate: str, loss: str, plan: Plan, *, with_gloo: bool) -> None:
+    def compare(self, switch: str, lanes: int, loss: str, plan: Plan, *, with_gloo: bool) -> None:
         """Measure netsum, and Gloo if chosen, on one testbed."""
-        with testbed(self._topology, switch=switch, lanes=lanes, rate=rate, loss_percent=loss) as bed:
-            hosts = [host for host in bed.state["hosts"] for _ in range(self._per_host)]
+        rate, per_host = self._options.rate, self._options.per_host
+        with testbed(self._options.topology, switch=switch, lanes=lanes, rate=rate, loss_percent=loss) as bed:
+            hosts = [host for host in bed.state["hosts"] for _ in range(per_host)]
             workers, rate_bps = len(hosts), parse_rate_bps(rate)
             where = f"{rate}, {loss} % loss, {switch}"
-            for leaves in ("1", "0") if self._per_host > 1 else ("1",):
+            for leaves in ("1", "0") if per_host > 1 else ("1",):
                 name = f"netsum, {lanes} lanes" + ("" if leaves == "1" else ", no host leaves")
                 self._echo(f"{name} on {bed.state['topology']}, {where}")
                 spent, before = _SwitchTime(bed, plan, workers), _sent_by_hosts(bed)
@@ -63,10 +66,9 @@ class _Bench:
                         replace(site, environment={**site.environment, LEAF_VARIABLE: leaves})
                         for site in testbed_sites(bed, hosts)
                     ],
-                    controller=bed.controller_address,
-                    folder=self._logs(f"{switch}-{lanes}-{rate}-{loss}-{leaves}"),
-                    slots=self._slots,
-                    on_message=spent.on_message,
+                    JobPlan(bed.controller_address, slots=self._options.slots),
+                    self._logs(f"{switch}-{lanes}-{rate}-{loss}-{leaves}"),
+                    spent.on_message,
                 )
                 sent = max(now - then for now, then in zip(_sent_by_hosts(bed), before, strict=True))
                 rounds = plan.warmups + plan.repeats
@@ -75,7 +77,7 @@ class _Bench:
                     f"{name}, {where}: a host sent at most {sent:,} bytes, {sent / arrays:.2f} times a rank's arrays"
                 )
                 # The ranks of a host without a leaf share its link.
-                sharing = 1 if leaves == "1" else self._per_host
+                sharing = 1 if leaves == "1" else per_host
                 for row, seconds in zip(outcome.rows, spent.of_exchanges(), strict=True):
                     per_lane = 1 if isinstance(row.bits, str) else packed_codec(row.bits, workers).per_lane
                     bound = netsum_bound(rate_bps, lanes, per_lane, row.union_share or 1.0) / sharing
@@ -83,7 +85,7 @@ class _Bench:
             if with_gloo:
                 self._echo(f"{GLOO} on {bed.state['topology']}, {where}")
                 logs = self._logs(f"{switch}-gloo-{rate}-{loss}")
-                rows = gloo_rows(bed, dense_part(plan), logs, self._per_host)
+                rows = gloo_rows(bed, dense_part(plan), logs, per_host)
                 bound = gloo_bound(rate_bps, workers)
                 self._keep(
                     AllReduceResult(GLOO, switch, rate, loss, workers, bound, row, None) for row in rows
@@ -196,55 +198,39 @@ def _chosen(option: str, text: str, known: Sequence[object]) -> list[str]:
     return words
 
 
-def run(
-    *,
-    topology: str,
-    rate: str,
-    sizes: str,
-    lossy_sizes: str,
-    loss: str,
-    densities: str,
-    overlaps: str,
-    bits: str,
-    lanes: str,
-    switches: str,
-    repeats: int,
-    slots: str | None,
-    gloo: bool,
-    per_host: int,
-) -> None:
+def run(options: GlooComparisonOptions) -> None:
     """Measure netsum and Gloo on one topology and print the table; JSON and Markdown go to a run folder."""
-    rate_of(rate)
-    losses = loss.split(",")
+    rate_of(options.rate)
+    losses = options.loss.split(",")
     lossy = {each: loss_of(each) > 0 for each in losses}
-    lane_counts = _chosen("--lanes", lanes, LINK_LANES)
-    switch_kinds = _chosen("--switches", switches, tuple(PROCESS_TARGETS))
+    lane_counts = _chosen("--lanes", options.lanes, LINK_LANES)
+    switch_kinds = _chosen("--switches", options.switches, tuple(PROCESS_TARGETS))
     for kind in switch_kinds:
         if (lacking := PROCESS_TARGETS[kind].lacking()) is not None:
             raise TestbedError(lacking)
-    workers = per_host * len(load_topology(topology).hosts)
+    workers = options.per_host * len(load_topology(options.topology).hosts)
     variants = (
-        [each / 100 for each in _numbers("--densities", densities, 100)],
-        _chosen("--overlaps", overlaps, CHOICES["overlap"]),
-        [int(each) for each in _numbers("--bits", bits, 16)],
+        [each / 100 for each in _numbers("--densities", options.densities, 100)],
+        _chosen("--overlaps", options.overlaps, CHOICES["overlap"]),
+        [int(each) for each in _numbers("--bits", options.bits, 16)],
     )
     if unknown := [each for each in variants[2] if each not in BITS]:
         raise PlanError(f"--bits: expected {', '.join(map(str, BITS[1:]))}, not {unknown[0]}")
     plans = {
-        loses: Plan(exchanges_of(each, workers, *variants), repeats, timeout_s=120.0)
-        for loses, each in ((False, sizes), (True, lossy_sizes))
+        loses: Plan(exchanges_of(each, workers, *variants), options.repeats, timeout_s=120.0)
+        for loses, each in ((False, options.sizes), (True, options.lossy_sizes))
     }
     folder = new_run_folder(Path("runs"), "bench-allreduce")
     load = f"load before: {os.getloadavg()[0]:.1f}; float32, sum"
     header = f"{machine_and_date()}\n{command_line()}\n{load}"
     print(header, flush=True)
     with ending_in_order(), console(stderr=True).status("bringing up the testbed") as status:
-        bench = _Bench(topology, slots, folder, status.update, per_host)
+        bench = _Bench(options, folder, status.update)
         for percent in losses:
             plan = plans[lossy[percent]]
             for number, (switch, count) in enumerate(product(switch_kinds, lane_counts)):
                 first = number == 0 or (switch == "bmv2" and count == lane_counts[0])
-                bench.compare(switch, int(count), rate, percent, plan, with_gloo=gloo and first)
+                bench.compare(switch, int(count), percent, plan, with_gloo=options.gloo and first)
     text = print_table(HEADINGS, table(bench.results), key=6)
     for line in bench.uplinks:
         print(line)

@@ -1,12 +1,13 @@
 """Results of `netsum bench allreduce`: one row each, the links' bounds, and the table of all."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from host_agent.wire.constants import HEADER_BYTES
 from host_agent.wire.header import FRAME_HEADERS_BYTES
 from netsum.allreduce.plan import size_text
 from netsum.allreduce.report import ReportRow
+from netsum.terminal import ProgressRows
 
 TCP_FRAME_BYTES, TCP_PAYLOAD_BYTES = 14 + 1500, 1500 - 20 - 20 - 12
 """A full segment on a link with an MTU of 1500, with timestamps."""
@@ -110,3 +111,15 @@ def table(results: Sequence[AllReduceResult]) -> list[list[str]]:
             ]
         )
     return lines
+
+
+def print_table(headings: Sequence[str], lines: Iterable[Sequence[str]], *, key: int) -> str:
+    """Print a table as `Rows` does, and return it as Markdown."""
+    rows = ProgressRows(*headings, key=key)
+    plain = [heading.lstrip(">?").replace("\n", " ") for heading in headings]
+    text = [plain, ["---"] * len(plain)]
+    for line in lines:
+        rows.add(*line)
+        text.append(list(line))
+    rows.print()
+    return "".join("| " + " | ".join(each) + " |\n" for each in text)

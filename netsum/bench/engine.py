@@ -16,6 +16,7 @@ import numpy as np
 
 from host_agent.errors import NetsumError
 from netsum.bench.machine import machine_and_date
+from netsum.bench.options import EngineOptions
 from netsum.bench.traffic import BenchJob, contributions, install
 from netsum.bench.twin import Twin, compiler
 from netsum.programs import compiled_program
@@ -99,12 +100,12 @@ def spread(rates: Sequence[float]) -> str:
     return f"{statistics.median(rates):>12,.0f}  ({min(rates):,.0f} … {max(rates):,.0f})"
 
 
-def run(*, runs: int, lanes: str | None) -> None:
+def run(options: EngineOptions) -> None:
     """Measure the programs with these lanes and print packets/s, the ratio, the machine and the date."""
     print(machine_and_date())
-    print(f"load before: {os.getloadavg()[0]:.1f}; packets/s, median of {runs} runs (least … most)")
-    for count in LINK_LANES if lanes is None else (int(lanes),):
-        comparison = measure(count, runs)
+    print(f"load before: {os.getloadavg()[0]:.1f}; packets/s, median of {options.runs} runs (least … most)")
+    for count in LINK_LANES if options.lanes is None else (options.lanes,):
+        comparison = measure(count, options.runs)
         print(f"{count:>4} lanes  embedded switch {spread(comparison.engine)}")
         if comparison.twin:
             ratio = statistics.median(comparison.engine) / statistics.median(comparison.twin)

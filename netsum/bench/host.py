@@ -31,6 +31,7 @@ from host_agent.protocol.passes import Pass
 from host_agent.wire.constants import OP_MAX, OP_SUM
 from host_agent.wire.header import HEADER_WORDS
 from netsum.bench.machine import machine_and_date
+from netsum.bench.options import HostOptions
 
 BATCH = 64
 HEADROOM = 2  # four workers
@@ -166,11 +167,13 @@ def _ns_each(operation: Callable[[], Any], elements: int) -> float:
     return (time.perf_counter_ns() - begin) / rounds / elements
 
 
-def run(*, runs: int, lanes: str) -> None:
+def run(options: HostOptions) -> None:
     """Measure, and print nanoseconds per element, the ratio to a copy, the machine and the date."""
     print(machine_and_date(NumPy=np.__version__, Numba=numba.__version__))
-    print(f"load before: {os.getloadavg()[0]:.1f}; {lanes} lanes; one thread; median of {runs} runs")
-    rows = measure(lanes=int(lanes), runs=runs)
+    print(
+        f"load before: {os.getloadavg()[0]:.1f}; {options.lanes} lanes; one thread; median of {options.runs} runs"
+    )
+    rows = measure(lanes=options.lanes, runs=options.runs)
     copy = rows[0].median
     print(f"{'':40} {'ns/element':>10}  {'(least … most)':18} {'GB/s':>6} {'against a copy':>15}")
     for row in rows:

@@ -19,6 +19,7 @@ from host_agent.collectives import AllReduceRequest, Collective
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from netsum.bench.machine import machine_and_date
+from netsum.bench.options import SimulatorOptions
 from netsum.option_values import whole_numbers
 from netsum.programs import compiled_program
 from netsum.terminal import ProgressRows
@@ -87,17 +88,17 @@ def packets_per_s(hosts: int, packets: int, lanes: int) -> float:
     return int(network.link_records["packets"].sum()) / used
 
 
-def run(*, hosts: str, packets: int, runs: int) -> None:
+def run(options: SimulatorOptions) -> None:
     """Print packets/s for each number of hosts, with all lanes computed and with a quarter of them, in turn."""
-    counts = whole_numbers(hosts, "--hosts")
+    counts = whole_numbers(options.hosts, "--hosts")
     print(f"{machine_and_date()}; load {os.getloadavg()[0]:.1f}")
     packets_per_s(4, 1000, LANES)  # Compiles code that is not in the cache.
     made = ProgressRows(">hosts", ">lanes computed", ">packets/s", ">least", ">most", ">MB so far", key=2)
     for count in counts:
         found: dict[int, list[float]] = {LANES: [], 64: []}
-        for _ in range(runs):
+        for _ in range(options.runs):
             for lanes, rates in found.items():
-                rates.append(packets_per_s(count, packets, lanes))
+                rates.append(packets_per_s(count, options.packets, lanes))
         for lanes, rates in found.items():
             numbers = (statistics.median(rates), min(rates), max(rates), most_bytes() / 2**20)
             made.add(str(count), str(lanes), *(f"{each:,.0f}" for each in numbers))

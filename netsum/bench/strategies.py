@@ -4,14 +4,16 @@ All workers of a training run in this process. Their messages and waits are kept
 round trip can be computed afterwards; the times of collectives come from the simulator.
 """
 
+import math
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 
 from netsum.bench.machine import machine_and_date
-from netsum.bench.results import BenchProgress, Results
-from netsum.bench.strategies_points import Curve, StrategyPoint, points_of
+from netsum.bench.results import Results
+from netsum.bench.strategies_options import StrategiesOptions
+from netsum.bench.strategies_points import StrategyPoint, points_of
 from netsum.bench.strategies_report import collectives_of, report, rows_of, times_of
 from netsum.command_errors import kept_when_interrupted
 from netsum.option_values import rate_of, rtt_us_of
@@ -21,59 +23,52 @@ from sim.experiments.sweeping import Finished, Swept
 _QUICK_RECIPES = ("synchronous", "local-sgd", "diloco", "downpour")
 
 
-def run(
-    *,
-    tasks: Sequence[str],
-    strategies: Sequence[str],
-    workers: Sequence[int],
-    seeds: int,
-    steps: int,
-    step_time: str,
-    slowest: float,
-    rates: Sequence[str],
-    rtts: Sequence[str],
-    folder: Path,
-    seconds: float,
-    quick: bool,
-) -> None:
+def run(options: StrategiesOptions) -> None:
     """Run the trainings that have no result so far, compute their times on all links, and print the tables of all."""
     networks = [
-        NetworkOf(rate_of(rate, "--rates"), rtt_us_of(rtt, "--rtts")) for rate in rates for rtt in rtts
+        NetworkOf(rate_of(rate, "--rates"), rtt_us_of(rtt, "--rtts"))
+        for rate in options.rates.split(",")
+        for rtt in options.rtts.split(",")
     ]
-    if quick:
-        tasks, strategies, workers, seeds = ("digits",), _QUICK_RECIPES, (4,), 1
-    step_us = round(rtt_us_of(step_time, "--step-time"))
-    points = points_of(tasks, strategies, workers, seeds, steps, step_us, slowest)
-    results = Results[StrategyPoint, Curve](folder, Curve)
+    points = points_of(_quick(options) if options.quick else options)
+    results = Results(options.folder)
     with kept_when_interrupted("results are", results.folder):
-        _train(points, results, seconds)
+        _train(points, results, math.inf if options.seconds is None else options.seconds)
         found = results.read(points)
         sizes = collectives_of(found.values())
         durations = simulate_collectives(networks, sizes, results.folder / "collectives", _Simulated())
-    computes = f"a step computes for {step_time}" + (
-        f", {slowest:g} times as long at the last worker" if slowest != 1 else ""
+    computes = f"a step computes for {options.step_time}" + (
+        f", {options.slowest:g} times as long at the last worker" if options.slowest != 1 else ""
     )
     print(f"{machine_and_date()}; virtual time, {computes}; star, 256 lanes, ideal hosts")
     times = {point: times_of(curve, durations) for point, curve in found.items()}
     report(rows_of(found, times, networks), networks)
 
 
-def _train(points: Sequence[StrategyPoint], results: Results[StrategyPoint, Curve], seconds: float) -> None:
+def _quick(options: StrategiesOptions) -> StrategiesOptions:
+    return replace(options, tasks="digits", strategies=",".join(_QUICK_RECIPES), workers="4", seeds=1)
+
+
+def _train(points: Sequence[StrategyPoint], results: Results, seconds: float) -> None:
     missing = results.missing(points)
     print(f"{len(points)} trainings, {len(points) - len(missing)} of them run before", file=sys.stderr)
     if not missing:
         return
     from netsum.bench.strategies_training import train
 
-    progress, began = BenchProgress(len(missing)), time.monotonic()
-    for point in missing:
+    began = time.monotonic()
+    for number, point in enumerate(missing, 1):
         if time.monotonic() - began > seconds:
             print("time is up: the same command goes on from here", file=sys.stderr)
             return
         curve = train(point)
         results.keep(point, curve)
-        progress.done(
-            f"{point}: {curve.accuracies[-1]:.1%}, {curve.sent_bytes / 1e3:,.0f} kB sent by a worker"
+        left = (time.monotonic() - began) / number * (len(missing) - number)
+        print(
+            f"{number} of {len(missing)}: {point}: {curve.accuracies[-1]:.1%}, {curve.sent_bytes / 1e3:,.0f} kB sent by a "
+            f"worker; about {left / 60:.0f} min left",
+            file=sys.stderr,
+            flush=True,
         )
 
 

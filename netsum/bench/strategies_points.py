@@ -1,11 +1,11 @@
 """Points of `netsum strategies bench`: tasks, and strategies with the options for the comparison."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from host_agent.errors import ArgumentError
-from netsum.bench.results import require
+from netsum.bench.strategies_options import StrategiesOptions
+from netsum.option_values import rtt_us_of, whole_numbers
 from netsum.virtual.timeline import Event
 
 
@@ -108,23 +108,17 @@ class Curve:
     events: list[list[Event]]
 
 
-def points_of(
-    tasks: Sequence[str],
-    recipes: Sequence[str],
-    workers: Sequence[int],
-    seeds: int,
-    steps: int,
-    step_us: int,
-    slowest: float = 1.0,
-) -> list[StrategyPoint]:
+def points_of(options: StrategiesOptions) -> list[StrategyPoint]:
     """Return all points, seed by seed; a strategy for convex tasks is left out of the others.
 
     Raises ArgumentError if a name is unknown, or a number of workers is not even and at least 2.
     """
-    for name in tasks:
-        require("task", name, TASKS)
-    for name in recipes:
-        require("strategy", name, RECIPES)
+    tasks, recipes = options.tasks.split(","), (options.strategies or ",".join(RECIPES)).split(",")
+    workers = whole_numbers(options.workers, "--workers", "4,8")
+    step_us = round(rtt_us_of(options.step_time, "--step-time"))
+    for kind, names, known in (("task", tasks, list(TASKS)), ("strategy", recipes, list(RECIPES))):
+        if unknown := [name for name in names if name not in known]:
+            raise ArgumentError(f"unknown {kind} {unknown[0]!r}: expected one of {', '.join(known)}")
     for count in workers:
         if not 2 <= count <= 31 or count % 2:
             raise ArgumentError(
@@ -132,8 +126,8 @@ def points_of(
                 f"32), not {count}"
             )
     return [
-        StrategyPoint(task, recipe, count, seed, steps, step_us, slowest)
-        for seed in range(seeds)
+        StrategyPoint(task, recipe, count, seed, options.steps, step_us, options.slowest)
+        for seed in range(options.seeds)
         for task in tasks
         for count in workers
         for recipe in recipes

@@ -12,6 +12,7 @@ import torch
 from netsum.allreduce.plan import PlanError, parse_size, size_text
 from netsum.allreduce.report import Message
 from netsum.bench.machine import use_examples
+from netsum.bench.options import TorchOptions
 from netsum.bench.testbeds import run_ranks
 from netsum.bench.torch_plan import COLLECTIVES, TorchPlan
 from netsum.bench.torch_rank import BACKENDS
@@ -30,7 +31,6 @@ EXAMPLES = {
 }
 """Steps of a run."""
 DTYPES = ("float32", "bfloat16")
-DEVICES = ("cpu", "cuda")
 
 
 @dataclass
@@ -59,34 +59,33 @@ class TorchComparison:
             self.examples[message["name"], message["dtype"]][message["backend"]].append(message)
 
 
-def plan_of(runs: int, collectives: str, sizes: str, examples: str, dtypes: str, device: str) -> TorchPlan:
-    """Read a plan as options write it: lists have commas; no sizes and examples if empty.
+def plan_of(options: TorchOptions) -> TorchPlan:
+    """Return the plan that options describe.
 
     Raises PlanError if there is no such collective, size, example, type or device.
     """
-    other = sorted({*collectives.split(",")} - {*COLLECTIVES})
+    collectives, dtypes = options.collectives.split(","), options.dtypes.split(",")
+    other = sorted({*collectives} - {*COLLECTIVES})
     if other:
         raise PlanError(f"--collectives: expected {', '.join(COLLECTIVES)}, not {other[0]!r}")
-    unknown = sorted({*dtypes.split(",")} - {*DTYPES})
+    unknown = sorted({*dtypes} - {*DTYPES})
     if unknown:
         raise PlanError(f"--dtypes: expected {' or '.join(DTYPES)}, not {unknown[0]!r}")
-    if device not in DEVICES:
-        raise PlanError(f"--device: expected {' or '.join(DEVICES)}, not {device!r}")
-    if device == "cuda" and not torch.cuda.is_available():
+    if options.device == "cuda" and not torch.cuda.is_available():
         raise PlanError("--device cuda: PyTorch finds no GPU that it can use here")
-    names = [name for name in examples.split(",") if name]
+    names = [name for name in options.examples.split(",") if name]
     if names:
         use_examples()
     for name in names:
         if name not in EXAMPLES:
             raise PlanError(f"there is no example {name!r}: expected {', '.join(EXAMPLES)}")
     return TorchPlan(
-        runs=runs,
-        collectives=collectives.split(","),
-        sizes=[parse_size(size) for size in sizes.split(",") if size],
-        dtypes=dtypes.split(","),
+        runs=options.runs,
+        collectives=collectives,
+        sizes=[parse_size(size) for size in options.sizes.split(",") if size],
+        dtypes=dtypes,
         examples={name: EXAMPLES[name] for name in names},
-        device=device,
+        device=options.device,
     )
 
 

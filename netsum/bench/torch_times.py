@@ -20,6 +20,7 @@ import torch
 from netsum.allreduce.launch import RankError
 from netsum.allreduce.session import loopback_controller
 from netsum.bench.machine import machine_and_date
+from netsum.bench.options import TorchOptions
 from netsum.bench.testbeds import testbed
 from netsum.bench.torch_comparison import (
     TorchComparison,
@@ -79,40 +80,32 @@ def _measure_mpi(plan: TorchPlan, workers: int, comparison: TorchComparison) -> 
         comparison.on_message(0, json.loads(line))
 
 
-def run(
-    *,
-    workers: str,
-    topology: str | None,
-    rate: str,
-    loss: str,
-    sizes: str,
-    collectives: str,
-    runs: int,
-    lanes: str | None,
-    examples: str,
-    dtypes: str,
-    device: str,
-) -> None:
+def run(options: TorchOptions) -> None:
     """Measure, and print the times, their ratio, the machine and the date."""
-    plan = plan_of(runs, collectives, sizes, examples, dtypes, device)
-    counts = whole_numbers(workers, "--workers")
-    if topology is not None and lanes == str(LOCAL_LANES):
+    plan = plan_of(options)
+    counts = whole_numbers(options.workers, "--workers")
+    topology = options.topology
+    if topology is not None and options.lanes == LOCAL_LANES:
         raise OptionValueError(
-            f"--lanes: links of a --topology carry packets with {' or '.join(map(str, LINK_LANES))} lanes, not {lanes}"
+            f"--lanes: links of a --topology carry packets with {' or '.join(map(str, LINK_LANES))} lanes, not {options.lanes}"
         )
-    lane_count = int(lanes or (LOCAL_LANES if topology is None else 256))
-    where = "plain loopback" if topology is None else f"{topology}, every link {rate}, {loss} % loss"
-    if device == "cuda":
+    lane_count = options.lanes or (LOCAL_LANES if topology is None else 256)
+    where = (
+        "plain loopback"
+        if topology is None
+        else f"{topology}, every link {options.rate}, {options.loss} % loss"
+    )
+    if options.device == "cuda":
         where += f", tensors on one {torch.cuda.get_device_name()}"
     print(machine_and_date(PyTorch=torch.__version__))
     print(
         f"load before: {os.getloadavg()[0]:.1f}; {where}, embedded switch, {lane_count} lanes; "
-        f"medians of {runs} runs (least … most)"
+        f"medians of {options.runs} runs (least … most)"
     )
     measured = (
         ((f"{count} processes", _on_loopback(plan, count, lane_count)) for count in counts)
         if topology is None
-        else [("a process on each host", _on_testbed(plan, topology, lane_count, rate, loss))]
+        else [("a process on each host", _on_testbed(plan, topology, lane_count, options.rate, options.loss))]
     )
     for processes, comparison in measured:
         print(f"\n{processes}, one thread each")

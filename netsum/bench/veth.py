@@ -24,6 +24,7 @@ from statistics import median
 from controller.switch_controller import SwitchController
 from netsum.bench.engine import spread
 from netsum.bench.machine import machine_and_date
+from netsum.bench.options import VethOptions
 from netsum.bench.thrift import CLIENT, run_client
 from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, BenchJob
 from netsum.bench.xdp_twin import adding_ns, compiler
@@ -264,14 +265,15 @@ def measure(
     return comparison
 
 
-def run(*, runs: int, lanes: str | None, workers: int, slots: int, packets: int, bmv2: bool) -> None:
+def run(options: VethOptions) -> None:
     """Measure the programs with these lanes on all switches and print packets/s, the ratios, the machine and the date."""
+    workers, slots = options.workers, options.slots
     if slots & (slots - 1):
         raise OptionValueError(f"--slots: expected a power of two, not {slots}")
-    if packets < workers * slots:
+    if options.packets < workers * slots:
         raise OptionValueError(
             f"--packets: expected at least {workers * slots}, one for each of {slots} slots and {workers} workers, "
-            f"not {packets}"
+            f"not {options.packets}"
         )
     lacking = namespaces.missing_for_namespaces()
     if lacking is not None:
@@ -279,11 +281,11 @@ def run(*, runs: int, lanes: str | None, workers: int, slots: int, packets: int,
     print(machine_and_date())
     print(
         f"load before: {os.getloadavg()[0]:.1f}; {workers} workers, {slots} slots, veth without offloads; "
-        f"packets/s, median of {runs} runs (least … most)"
+        f"packets/s, median of {options.runs} runs (least … most)"
     )
     with ending_in_order():
-        for count in LINK_LANES if lanes is None else (int(lanes),):
-            found = measure(count, workers, slots, packets, runs, bmv2=bmv2)
+        for count in LINK_LANES if options.lanes is None else (options.lanes,):
+            found = measure(count, workers, slots, options.packets, options.runs, bmv2=options.bmv2)
             for name, rates in found.rates.items():
                 print(f"{count:>4} lanes  {name:<20} {spread(rates)}")
             print(f"            the kernel's is {found.xdp_ratio:,.2f} times the embedded switch's")

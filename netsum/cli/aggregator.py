@@ -1,82 +1,64 @@
 """`netsum aggregator`: a host that adds for jobs which no switch has slots for."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Literal
 
-import typer
-
-from netsum.cli.options import Engine, LogFormatOption, check_new_name
+from netsum.cli.options import LogFormat, log_format_option, new_name_option
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
+from netsum_common.options import option
 
 aggregator_app = Commands(help="Hosts that add for jobs which no switch has slots for.")
+
+
+@dataclass(frozen=True)
+class AggregatorOptions:
+    """Options of an aggregator host."""
+
+    controller: str | None = option(
+        "HOST:PORT or unix:PATH. Default: NETSUM_CONTROLLER.", metavar="ADDRESS", env="NETSUM_CONTROLLER"
+    )
+    ip: str | None = option("Where workers send to. Default: this host's.", metavar="ADDRESS")
+    name: str | None = new_name_option("The host's name. Default: aggregator-ADDRESS.")
+    udp_port: int = option("UDP port for contributions; 0: any.", 28275, within=(0, 65535))
+    p4runtime: str | None = option(
+        "HOST:PORT or unix:PATH at which the controller reaches the switch here. Default: a unix socket.",
+        metavar="ADDRESS",
+    )
+    engine: Literal["embedded", "xdp"] = option(
+        "Who adds: a process, or the kernel (XDP, at an interface, root).", "embedded"
+    )
+    interface: str = option("With XDP: the network interface that leads to the workers.", "", metavar="NAME")
+    workers: str = option(
+        "Add for workers of this network alone (10.0.1.0/24), below a switch or another aggregator.",
+        "",
+        metavar="NETWORK",
+    )
+    allow_remote: bool = option(
+        "Take table entries on an address that other machines reach.", False, "--allow-remote"
+    )
 
 
 @aggregator_app.command(
     "serve",
     epilog=epilog(
-        ("netsum aggregator serve --ip 10.0.0.7", "register this host with the controller"),
-        ("netsum controller serve --config network.toml", "the controller, on the same machine"),
-        (
-            "sudo netsum aggregator serve --engine xdp --interface eth0",
-            "the switch runs in this host's kernel",
-        ),
+        "netsum aggregator serve --ip 10.0.0.7  # register this host with the controller",
+        "netsum controller serve --config network.toml  # the controller, on the same machine",
+        "sudo netsum aggregator serve --engine xdp --interface eth0  # the switch runs in this host's kernel",
         ok="it was stopped by Ctrl-C",
     ),
 )
-def serve(
-    controller: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="HOST:PORT or unix:PATH. Default: NETSUM_CONTROLLER."),
-    ] = None,
-    ip: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Where workers send to. Default: this host's.")
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", callback=check_new_name, help="The host's name. Default: aggregator-ADDRESS."
-        ),
-    ] = None,
-    udp_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="UDP port for contributions; 0: any.")
-    ] = 28275,
-    p4runtime: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="HOST:PORT or unix:PATH at which the controller reaches the switch here. Default: a unix socket.",
-        ),
-    ] = None,
-    engine: Annotated[
-        Engine, typer.Option(help="Who adds: a process, or the kernel (XDP, at an interface, root).")
-    ] = "embedded",
-    interface: Annotated[
-        str, typer.Option(metavar="NAME", help="With XDP: the network interface that leads to the workers.")
-    ] = "",
-    workers: Annotated[
-        str,
-        typer.Option(
-            metavar="NETWORK",
-            help="Add for workers of this network alone (10.0.1.0/24), below a switch or another aggregator.",
-        ),
-    ] = "",
-    allow_remote: Annotated[
-        bool,
-        typer.Option("--allow-remote", help="Take table entries on an address that other machines reach."),
-    ] = False,
-    log_format: LogFormatOption = "text",
-) -> None:
+def serve(options: AggregatorOptions, log_format: LogFormat = log_format_option()) -> None:
     """Register this host as an aggregator, and add for jobs on it, until Ctrl-C.
 
     The controller has it start a switch, with the switches' own program, when the first job needs it.
     """
-    import os
     import tempfile
 
     from host_agent.job_api import CONTROLLER_VARIABLE
     from host_agent.joining.addresses import interface_addresses, own_addresses
-    from netsum.aggregator import Agent
+    from netsum.aggregator import Agent, AgentPlan
     from netsum.command_errors import UsageError
     from netsum.terminal import echo
     from netsum_common.channel import TlsFiles
@@ -85,12 +67,12 @@ def serve(
     from topologies.children import ending_in_order
 
     configure_logs(log_format)
-    target = controller or os.environ.get(CONTROLLER_VARIABLE)
+    target, interface, workers = options.controller, options.interface, options.workers
     if not target:
         raise UsageError(
             f"which controller? Give --controller HOST:PORT or unix:PATH, or set {CONTROLLER_VARIABLE}"
         )
-    if (engine == "xdp") != bool(interface):
+    if (options.engine == "xdp") != bool(interface):
         raise UsageError(
             "--engine xdp and --interface go together: the switch in the kernel is at an interface"
         )
@@ -100,7 +82,7 @@ def serve(
     except ValueError as error:
         raise UsageError(f"--workers: {error}") from None
     own = [interface_addresses().get(interface, ("",))[0]] if interface else own_addresses()
-    address = ip or next(iter(own), "")
+    address = options.ip or next(iter(own), "")
     if not address:
         where = (
             f"the interface {interface} has no address"
@@ -112,17 +94,19 @@ def serve(
         ending_in_order(),
         tempfile.TemporaryDirectory(prefix="netsum-aggregator-") as folder,
         Agent(
-            target,
-            name or f"aggregator-{address}",
-            address,
-            p4runtime or f"unix:{folder}/p4runtime.sock",
-            Path(folder),
-            udp_port=udp_port,
-            tls=TlsFiles.from_environment(),
-            allow_remote=allow_remote,
-            leaf=bool(workers),
-            workers=workers,
-            interface=interface,
+            AgentPlan(
+                controller=target,
+                name=options.name or f"aggregator-{address}",
+                ip=address,
+                p4runtime=options.p4runtime or f"unix:{folder}/p4runtime.sock",
+                folder=Path(folder),
+                udp_port=options.udp_port,
+                tls=TlsFiles.from_environment(),
+                allow_remote=options.allow_remote,
+                leaf=bool(workers),
+                workers=workers,
+                interface=interface,
+            )
         ) as agent,
     ):
         registered = f"registered with {target}: workers reach this host at {address}"

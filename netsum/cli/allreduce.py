@@ -1,23 +1,13 @@
 """`netsum allreduce`."""
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from netsum.cli.options import (
-    AsJson,
-    Bits,
-    JoinTokenOption,
-    Overlap,
-    Rounding,
-    SlotsOption,
-    Sparse,
-    check_new_name,
-)
+from netsum.allreduce.options import AllReduceOptions
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
-from netsum_common.lane_counts import LocalLanes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,18 +17,13 @@ if TYPE_CHECKING:
     from netsum.allreduce.session import MeasuredPlan
 
 EPILOG = epilog(
-    ("netsum allreduce", "four processes of this machine over an embedded switch"),
-    (
-        "netsum allreduce --workers 8 --lanes 64 --drop-percent 1",
-        "eight, with 1 % of the packets lost each way",
-    ),
-    ("netsum allreduce --testbed star-4 --sizes 64MiB", "between all hosts of a testbed"),
-    ("netsum allreduce -b 1K -e 16M -f 4 --dtypes float32", "a sweep of sizes, as nccl-tests has it"),
-    (
-        "NETSUM_CONTROLLER=10.0.0.9:28276 netsum allreduce --job test --rank 0 --world-size 2",
-        "one rank, on its own host; the other is started elsewhere",
-    ),
-    ("netsum allreduce --json | jq '.results[] | {bytes, rate: .elements_per_s.median}'", "for a script"),
+    "netsum allreduce  # four processes of this machine over an embedded switch",
+    "netsum allreduce --workers 8 --lanes 64 --drop-percent 1  # eight, with 1 % of the packets lost each way",
+    "netsum allreduce --testbed star-4 --sizes 64MiB  # between all hosts of a testbed",
+    "netsum allreduce -b 1K -e 16M -f 4 --dtypes float32  # a sweep of sizes, as nccl-tests has it",
+    "NETSUM_CONTROLLER=10.0.0.9:28276 netsum allreduce --job test --rank 0 --world-size 2"
+    "  # one rank, on its own host; the other is started elsewhere",
+    "netsum allreduce --json | jq '.results[] | {bytes, rate: .elements_per_s.median}'  # for a script",
     ok="all sums were right, bit for bit, at all ranks",
     fault="one was not, or the all-reduce could not be done; standard error says why",
 )
@@ -46,95 +31,7 @@ EPILOG = epilog(
 FAILED_RUNS = "runs"
 
 
-def allreduce(
-    sizes: Annotated[
-        str, typer.Option(metavar="SIZES", help="Sizes of the array at each rank, in bytes, KiB, MiB or GiB.")
-    ] = "4KiB,256KiB,16MiB",
-    dtypes: Annotated[
-        str, typer.Option(metavar="TYPES", help="float32, float64, float16, int32, int64.")
-    ] = "float32,int32",
-    op: Annotated[str, typer.Option(help="sum, min, max; bor of int32 and int64.")] = "sum",
-    sparse: Annotated[
-        Sparse, typer.Option(help="Leave out blocks that are zero at every rank; auto: from 1 MiB on.")
-    ] = "auto",
-    bits: Annotated[
-        Bits, typer.Option(help="Bits of an element on the wire, for sums of float32 and float16.")
-    ] = "full",
-    rounding: Annotated[Rounding, typer.Option(help="Rounding to few bits.")] = "nearest",
-    density: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            max=100.0,
-            metavar="PERCENT",
-            help="Share of the blocks of a rank's array that are not zero.",
-        ),
-    ] = 100.0,
-    overlap: Annotated[
-        Overlap, typer.Option(help="Whether these are the same blocks at all ranks.")
-    ] = "random",
-    repeats: Annotated[int, typer.Option(min=1, help="How often each array is reduced and timed.")] = 3,
-    warmups: Annotated[int, typer.Option(min=0, help="Repeats before that, checked and not timed.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the numbers; the same at all ranks.")] = 0,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            min=0.1, metavar="SECONDS", help="An all-reduce fails if nothing of it completes in this time."
-        ),
-    ] = 60.0,
-    smallest: Annotated[
-        str | None,
-        typer.Option("-b", "--minbytes", metavar="SIZE", help="Instead of --sizes: a sweep from this size."),
-    ] = None,
-    largest: Annotated[
-        str | None, typer.Option("-e", "--maxbytes", metavar="SIZE", help="The largest size of the sweep.")
-    ] = None,
-    factor: Annotated[
-        int,
-        typer.Option("-f", "--stepfactor", min=2, help="How many times larger each size of the sweep is."),
-    ] = 2,
-    slots: SlotsOption = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, max=32, help="Processes on this machine, one a rank. Default: 4.")
-    ] = None,
-    lanes: Annotated[
-        LocalLanes,
-        typer.Option(help="On loopback: int32 values a packet carries. 256 and 64 are those of networks."),
-    ] = "256",
-    drop_percent: Annotated[
-        float, typer.Option(min=0.0, max=50.0, help="On loopback: packets lost on purpose, each way.")
-    ] = 0.0,
-    testbed: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Between hosts of this testbed.")
-    ] = None,
-    hosts: Annotated[
-        str, typer.Option(metavar="HOSTS", help="With --testbed: the hosts, such as h1,h2. Default: all.")
-    ] = "",
-    controller: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            envvar="NETSUM_CONTROLLER",
-            help="Join through this controller; also unix:PATH.",
-        ),
-    ] = None,
-    job: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", callback=check_new_name, help="Name of the job. With --rank: required."),
-    ] = None,
-    rank: Annotated[
-        int | None, typer.Option(min=0, help="Be this one rank; the others run elsewhere.")
-    ] = None,
-    world_size: Annotated[
-        int | None, typer.Option(min=1, max=32, help="With --rank: the number of ranks.")
-    ] = None,
-    join_token: JoinTokenOption = "",
-    join_timeout: Annotated[
-        float,
-        typer.Option(min=0.1, metavar="SECONDS", help="With --rank: how long to wait for the other ranks."),
-    ] = 120.0,
-    as_json: AsJson = False,
-) -> None:
+def allreduce(options: AllReduceOptions) -> None:
     """Add arrays between hosts, check every sum bit for bit, and say how fast it went.
 
     Without a controller, a switch and ranks are started on this machine's loopback, and gone afterwards. With `--testbed`, a rank
@@ -149,109 +46,82 @@ def allreduce(
     are within the bound of their error.
     `--json` prints one document; with `--rank`, a line for each round.
     """
-    from netsum.allreduce.plan import Plan, size_sweep
-
-    if (smallest is None) != (largest is None):
-        raise UsageError("a sweep of sizes needs both --minbytes and --maxbytes")
-    if smallest is not None and largest is not None:
-        sizes = size_sweep(smallest, largest, factor)
-    plan = Plan.of(
-        sizes,
-        dtypes,
-        op,
-        repeats=repeats,
-        warmups=warmups,
-        seed=seed,
-        timeout_s=timeout,
-        sparse=sparse,
-        bits=bits if bits == "full" else int(bits),
-        rounding=rounding,
-        density=density / 100,
-        overlap=overlap,
-    )
-    if rank is not None:
-        if job is None or world_size is None or controller is None:
+    plan = _plan(options)
+    if options.rank is not None:
+        if options.job is None or options.world_size is None or options.controller is None:
             raise UsageError(
                 "a single --rank also needs --job, --world-size and --controller (or NETSUM_CONTROLLER)"
             )
-        if workers is not None or testbed is not None:
+        if options.workers is not None or options.testbed is not None:
             raise UsageError("--rank is one rank alone: leave out --workers and --testbed")
-        if not _one_rank(plan, job, rank, world_size, controller, slots, join_token, join_timeout, as_json):
+        if not _one_rank(plan, options):
             raise typer.Exit(1)
         return
-    if world_size is not None:
+    if options.world_size is not None:
         raise UsageError("--world-size requires --rank; use --workers for ranks on this machine")
-    if testbed is not None and workers is not None:
+    if options.testbed is not None and options.workers is not None:
         raise UsageError("--workers cannot be used with --testbed: name the hosts with --hosts")
-    if testbed is None and hosts:
+    if options.testbed is None and options.hosts:
         raise UsageError("--hosts are those of a --testbed: name it too")
-    outcome = _all_ranks(
-        plan,
-        workers=workers or 4,
-        lanes=int(lanes),
-        drop_percent=drop_percent,
-        testbed=testbed,
-        hosts=[host.strip() for host in hosts.split(",") if host.strip()],
-        controller=controller,
-        job=job,
-        slots=slots,
-        join_token=join_token,
-        quiet=as_json,
-    )
-    _print_outcome(outcome, as_json)
+    outcome = _all_ranks(plan, options)
+    _print_outcome(outcome, options.as_json)
     if not outcome.correct:
         raise typer.Exit(1)
 
 
-def _all_ranks(
-    plan: "Plan",
-    *,
-    workers: int,
-    lanes: int,
-    drop_percent: float,
-    testbed: str | None,
-    hosts: list[str],
-    controller: str | None,
-    job: str | None,
-    slots: str | None,
-    join_token: str,
-    quiet: bool,
-) -> "MeasuredPlan":
+def _plan(options: AllReduceOptions) -> "Plan":
+    from netsum.allreduce.plan import Plan, size_sweep
+
+    if (options.smallest is None) != (options.largest is None):
+        raise UsageError("a sweep of sizes needs both --minbytes and --maxbytes")
+    sizes = options.sizes
+    if options.smallest is not None and options.largest is not None:
+        sizes = size_sweep(options.smallest, options.largest, options.factor)
+    return Plan.of(
+        sizes,
+        options.dtypes,
+        options.op,
+        repeats=options.repeats,
+        warmups=options.warmups,
+        seed=options.seed,
+        timeout_s=options.timeout,
+        sparse=options.sparse,
+        bits=options.bits,
+        rounding=options.rounding,
+        density=options.density / 100,
+        overlap=options.overlap,
+    )
+
+
+def _all_ranks(plan: "Plan", options: AllReduceOptions) -> "MeasuredPlan":
     """Run all ranks, wherever they are, and show how far they are."""
     from contextlib import ExitStack
     from pathlib import Path
 
-    from netsum.allreduce.session import local_sites, loopback_controller, run_between, testbed_sites
+    from netsum.allreduce.session import JobPlan, local_sites, loopback_controller, run_between, testbed_sites
     from netsum.cli.controller_choice import choose_controller
     from netsum.compiling import await_compiled, compiling
     from topologies.run_folder import find_testbed
     from topologies.runs import run_folder
 
+    testbed, workers, quiet = options.testbed, options.workers or 4, options.as_json
+    hosts = [host.strip() for host in options.hosts.split(",") if host.strip()]
     sites = local_sites(workers) if testbed is None else testbed_sites(find_testbed(testbed), hosts)
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder(keep_on_error=Path(FAILED_RUNS)))
         compiler = stack.enter_context(compiling(folder))  # Here, lest every rank does.
-        if testbed is not None or controller is not None:
-            address = choose_controller(controller, testbed).address
+        if testbed is not None or options.controller is not None:
+            address = choose_controller(options.controller, testbed).address
         else:
-            address = stack.enter_context(
-                loopback_controller(workers, lanes, round(drop_percent * 10_000), folder)
-            )
+            drop_ppm = round(options.drop_percent * 10_000)
+            address = stack.enter_context(loopback_controller(workers, options.lanes, drop_ppm, folder))
         with _waiting("compiling the worker's machine code, once after an installation", quiet):
             await_compiled(compiler)
         on_message = stack.enter_context(
             _progress(len(sites) * len(plan.exchanges) * (plan.warmups + plan.repeats), quiet)
         )
-        return run_between(
-            plan,
-            sites,
-            controller=address,
-            folder=folder,
-            job=job,
-            slots=slots,
-            join_token=join_token,
-            on_message=on_message,
-        )
+        job = JobPlan(address, options.job, options.slots, options.join_token)
+        return run_between(plan, sites, job, folder, on_message)
 
 
 def _waiting(what: str, quiet: bool) -> "AbstractContextManager[object]":
@@ -337,22 +207,14 @@ def _print_outcome(outcome: "MeasuredPlan", as_json: bool) -> None:
         echo(f"the switch counted {counted}")
 
 
-def _one_rank(
-    plan: "Plan",
-    job: str,
-    rank: int,
-    world_size: int,
-    controller: str,
-    slots: str | None,
-    join_token: str,
-    join_timeout: float,
-    as_json: bool,
-) -> bool:
+def _one_rank(plan: "Plan", options: AllReduceOptions) -> bool:
     from host_agent.words import plural
     from netsum.allreduce.plan import size_text
-    from netsum.allreduce.worker import take_part
-    from netsum.option_values import parse_slots
+    from netsum.allreduce.worker import RankOptions, take_part
     from netsum.terminal import count_text, echo, print_json_line
+
+    rank, job = options.rank, options.job
+    assert rank is not None and job is not None and options.world_size is not None  # noqa: PT018
 
     def print_round(message: dict[str, Any]) -> None:
         if message["event"] == "joined":
@@ -371,14 +233,14 @@ def _one_rank(
             )
         echo(line)
 
-    return take_part(
+    one = RankOptions(
+        job,
+        rank,
+        options.world_size,
         plan,
-        job=job,
-        rank=rank,
-        world_size=world_size,
-        controller=controller,
-        slots=parse_slots(slots),
-        join_token=join_token,
-        join_timeout_s=join_timeout,
-        echo=print_json_line if as_json else print_round,
+        options.controller,
+        options.slots,
+        options.join_token,
+        options.join_timeout,
     )
+    return take_part(one, print_json_line if options.as_json else print_round)

@@ -3,65 +3,35 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Concatenate, ParamSpec
+from typing import Any
 
 from netsum.cli.controller_choice import announce, choose_controller
-from netsum.cli.options import (
-    ControllerOption,
-    ControllersTestbedOption,
-    TlsCaOption,
-    TlsCertOption,
-    TlsKeyOption,
-)
-
-if TYPE_CHECKING:
-    from controller.service.client import OperatorClient
-
-
-Parameters = ParamSpec("Parameters")
-
-_CONNECTION = {
-    "controller": ControllerOption,
-    "testbed": ControllersTestbedOption,
-    "tls_ca": TlsCaOption,
-    "tls_cert": TlsCertOption,
-    "tls_key": TlsKeyOption,
-}
+from netsum.cli.options import Connection
 
 
 def as_operator(
-    command: Callable[Concatenate["OperatorClient", Parameters], None],
-    *,
-    changes: bool = False,
-    check: Callable[..., None] = lambda **_: None,
-) -> Callable[Parameters, None]:
-    """Make a command whose options name a controller, and which is called with a client of that.
+    command: Callable[..., None], *, changes: bool = False, check: Callable[..., None] = lambda **_: None
+) -> Callable[..., None]:
+    """Make a command whose options name a controller, and which is called with a client of that, and its other options.
 
     `changes`: whether it changes something there, so that a controller that nobody named must be the only one. `check`:
     refuses wrong options before a controller is chosen. `netsum.cli.exits` reports the errors of connecting (CommandError,
     TestbedError, ControllerError, NetsumError).
     """
-    own = list(inspect.signature(command).parameters.values())[1:]
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-        for name, option in _CONNECTION.items()
-    ]
 
     @functools.wraps(command)
-    def connected(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
+    def connected(connection: Connection, **options: Any) -> None:
         from controller.service.client import OperatorClient
-        from netsum_common.channel import TlsFiles
 
-        controller, testbed, *files = (options.pop(name) for name in _CONNECTION)
         check(**options)
-        choice = choose_controller(controller, testbed)  # type: ignore[arg-type]  # as the options' types say
+        choice = choose_controller(connection.controller, connection.testbed)
         announce(choice, changes=changes)
-        with OperatorClient(choice.address, tls=TlsFiles(*files)) as client:  # type: ignore[arg-type]
-            command(client, *arguments, **options)
+        with OperatorClient(choice.address, tls=connection.tls) as client:
+            command(client, **options)
 
-    # Typer reads these two.
-    connected.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
-    connected.__annotations__ = {each.name: each.annotation for each in (*own, *added)}
+    own = list(inspect.signature(command).parameters.values())[1:]
+    last = inspect.Parameter("connection", inspect.Parameter.KEYWORD_ONLY, annotation=Connection)
+    connected.__signature__ = inspect.Signature([*own, last])  # type: ignore[attr-defined]  # `callback_of` reads it.
     return connected
 
 

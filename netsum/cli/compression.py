@@ -1,12 +1,9 @@
 """`netsum compression`: compressors of gradients and memories of their errors."""
 
-from typing import Annotated
-
-import typer
-
-from netsum.cli.options import AsJson
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
+from netsum.options import json_option
+from netsum_common.options import option
 
 compression_app = Commands(help="Compressors of gradients: what there is, what each declares about itself.")
 
@@ -14,16 +11,16 @@ compression_app = Commands(help="Compressors of gradients: what there is, what e
 @compression_app.command(
     "list",
     epilog=epilog(
-        ("netsum compression list", "all compressors and memories"),
-        ("netsum compression list --workers 8 --elements 1000000", "payloads of a million elements"),
+        "netsum compression list  # all compressors and memories",
+        "netsum compression list --workers 8 --elements 1000000  # payloads of a million elements",
     ),
 )
 def list_compressors(
-    elements: Annotated[
-        int, typer.Option(min=1, help="Elements of the tensor that bounds and payloads are computed for.")
-    ] = 65536,
-    workers: Annotated[int, typer.Option(min=1, max=32, help="Workers of the group.")] = 4,
-    as_json: AsJson = False,
+    elements: int = option(
+        "Elements of the tensor that bounds and payloads are computed for.", 65536, within=(1, None)
+    ),
+    workers: int = option("Workers of the group.", 4, within=(1, 32)),
+    as_json: bool = json_option(),
 ) -> None:
     """List compressors: class, route, bias, bound, and how many times less data a worker receives.
 
@@ -56,8 +53,8 @@ def list_compressors(
     table.print()
 
 
-@compression_app.command("memories", epilog=epilog(("netsum compression memories", "what there is")))
-def list_memories(as_json: AsJson = False) -> None:
+@compression_app.command("memories", epilog=epilog("netsum compression memories  # what there is"))
+def list_memories(as_json: bool = json_option()) -> None:
     """List memories: how each feeds the error of compression back."""
     from host_agent.compression import MEMORIES
     from netsum.terminal import ProgressRows, print_json

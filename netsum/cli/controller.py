@@ -1,130 +1,96 @@
 """`netsum controller`: the service that hosts join jobs over."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Final, Literal
 
-import typer
-
-from netsum.cli.options import LogFormatOption, Share
+from netsum.cli.options import LogFormat, log_format_option
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
+from netsum.options import lanes_option
 from netsum_common.lane_counts import Lanes
+from netsum_common.options import option
 
 controller_app = Commands(help="The controller: programs the switches, and hosts join jobs over it.")
 
-_TLS = "TLS"
+_TLS: Final = "TLS"
+
+
+@dataclass(frozen=True)
+class ControllerOptions:
+    """Options of the controller."""
+
+    testbed: str | None = option("The testbed whose switches it programs.", metavar="NAME")
+    config: Path | None = option("TOML file that names switches and hosts.", metavar="FILE")
+    listen: tuple[str, ...] = option(
+        "HOST:PORT or unix:PATH for the job API; several. Default: 127.0.0.1:28276, of a testbed controller.sock in its "
+        "run folder.",
+        (),
+        metavar="ADDRESS",
+    )
+    state: Path | None = option(
+        "Its memory. Default: controller.sqlite3, in the run folder or beside the config.", metavar="FILE"
+    )
+    lanes: Lanes | None = lanes_option(
+        None, "int32 values a packet carries: chooses among netsum's programs. Default: the testbed's, 256."
+    )
+    program: Path | None = option(
+        "Compiled program for the switches, such as the .conf of one for Tofino; needs --p4info."
+    )
+    p4info: Path | None = option("P4Info of that program, in text form.")
+    slots: int = option("Slots of a job that does not say, a power of two.", 64, within=(1, None))
+    share: Literal["fixed", "fair", "weighted", "demand"] = option(
+        "How jobs share the slots of a switch: as requested (fixed), alike, by weight, or by the slots that they request "
+        "(demand). A request is then the most that a job gets.",
+        "fixed",
+    )
+    least_slots: int = option(
+        "Fewest slots of a job where jobs share them, a power of two.", 1, within=(1, None)
+    )
+    grace: float = option(
+        "Seconds a worker may be away after its connection broke, before it has left.",
+        2.0,
+        within=(0.0, None),
+    )
+    recovery: float = option(
+        "Seconds that workers have to attach again after a restart of the controller.",
+        30.0,
+        within=(0.0, None),
+    )
+    idle: float = option("Seconds a created job waits for a worker.", 600.0, within=(0.0, None))
+    http: str | None = option(
+        "Serve the window, a page that shows network, jobs and events, and /metrics for Prometheus.",
+        None,
+        "--http",
+        "--metrics",
+        metavar="HOST:PORT",
+    )
+    http_token: str = option(
+        "What a browser and Prometheus must send for --http.", "", metavar="TOKEN", env="NETSUM_HTTP_TOKEN"
+    )
+    election_id: int = option("The controller with the highest is primary at a switch.", 1, within=(1, None))
+    tls_cert: Path | None = option("PEM certificate of the job API.", panel=_TLS)
+    tls_key: Path | None = option("Its private key.", panel=_TLS)
+    tls_ca: Path | None = option("Take only clients with a certificate from this CA.", panel=_TLS)
+    allow_remote: bool = option(
+        "Listen without TLS where other machines can reach it.", False, "--allow-remote"
+    )
+    ready_fd: int | None = option("Descriptor to write a line of JSON to when all switches are ready.")
 
 
 @controller_app.command(
     "serve",
     epilog=epilog(
-        ("netsum controller serve --testbed star-4", "the controller of a testbed that runs"),
-        ("netsum controller serve --config network.toml", "of the switches and hosts that a file names"),
-        (
-            "netsum controller serve --config network.toml --listen 10.0.0.9:28276 --tls-cert c.pem --tls-key k.pem",
-            "for other machines, over TLS",
-        ),
+        "netsum controller serve --testbed star-4  # the controller of a testbed that runs",
+        "netsum controller serve --config network.toml  # of the switches and hosts that a file names",
+        "netsum controller serve --config network.toml --listen 10.0.0.9:28276 --tls-cert c.pem --tls-key k.pem"
+        "  # for other machines, over TLS",
         ok="it was stopped by Ctrl-C or SIGTERM; its jobs go on, and the next controller takes them up",
     ),
 )
-def controller_serve(
-    testbed: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The testbed whose switches it programs.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML file that names switches and hosts.")
-    ] = None,
-    listen: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="HOST:PORT or unix:PATH for the job API; several. Default: 127.0.0.1:28276, "
-            "of a testbed controller.sock in its run folder.",
-        ),
-    ] = None,
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Its memory. Default: controller.sqlite3, in the run folder or beside the config.",
-        ),
-    ] = None,
-    lanes: Annotated[
-        Lanes | None,
-        typer.Option(
-            help="int32 values a packet carries: chooses among netsum's programs. Default: the testbed's, 256."
-        ),
-    ] = None,
-    program: Annotated[
-        Path | None,
-        typer.Option(
-            help="Compiled program for the switches, such as the .conf of one for Tofino; needs --p4info."
-        ),
-    ] = None,
-    p4info: Annotated[Path | None, typer.Option(help="P4Info of that program, in text form.")] = None,
-    slots: Annotated[int, typer.Option(min=1, help="Slots of a job that does not say, a power of two.")] = 64,
-    share: Annotated[
-        Share,
-        typer.Option(
-            help="How jobs share the slots of a switch: as requested (fixed), alike, by weight, or by the slots that "
-            "they request (demand). A request is then the most that a job gets.",
-        ),
-    ] = "fixed",
-    least_slots: Annotated[
-        int, typer.Option(min=1, help="Fewest slots of a job where jobs share them, a power of two.")
-    ] = 1,
-    grace: Annotated[
-        float,
-        typer.Option(
-            min=0.0, help="Seconds a worker may be away after its connection broke, before it has left."
-        ),
-    ] = 2.0,
-    recovery: Annotated[
-        float,
-        typer.Option(
-            min=0.0, help="Seconds that workers have to attach again after a restart of the controller."
-        ),
-    ] = 30.0,
-    idle: Annotated[float, typer.Option(min=0.0, help="Seconds a created job waits for a worker.")] = 600.0,
-    http: Annotated[
-        str | None,
-        typer.Option(
-            "--http",
-            "--metrics",
-            metavar="HOST:PORT",
-            help="Serve the window, a page that shows network, jobs and events, and /metrics for Prometheus.",
-        ),
-    ] = None,
-    http_token: Annotated[
-        str,
-        typer.Option(
-            envvar="NETSUM_HTTP_TOKEN",
-            metavar="TOKEN",
-            help="What a browser and Prometheus must send for --http.",
-        ),
-    ] = "",
-    election_id: Annotated[
-        int, typer.Option(min=1, help="The controller with the highest is primary at a switch.")
-    ] = 1,
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="PEM certificate of the job API.", rich_help_panel=_TLS)
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its private key.", rich_help_panel=_TLS)] = None,
-    tls_ca: Annotated[
-        Path | None,
-        typer.Option(help="Take only clients with a certificate from this CA.", rich_help_panel=_TLS),
-    ] = None,
-    allow_remote: Annotated[
-        bool,
-        typer.Option("--allow-remote", help="Listen without TLS where other machines can reach it."),
-    ] = False,
-    log_format: LogFormatOption = "text",
-    ready_fd: Annotated[
-        int | None, typer.Option(help="Descriptor to write a line of JSON to when all switches are ready.")
-    ] = None,
-) -> None:
+def controller_serve(given: ControllerOptions, log_format: LogFormat = log_format_option()) -> None:
     """Run the controller until Ctrl-C: connect to the switches over P4Runtime and serve the job API.
 
     Switches that restart are programmed again and their jobs get a new epoch. The controller itself may be killed and
@@ -146,11 +112,13 @@ def controller_serve(
     from topologies.run_folder import find_testbed
 
     configure_logs(log_format)
+    testbed, config, state = given.testbed, given.config, given.state
+    program, p4info = given.program, given.p4info
     if (testbed is None) == (config is None):
         raise ConfigError("which switches? Give --testbed NAME or --config FILE, one of them")
     if (program is None) != (p4info is None):
         raise ConfigError("--program and --p4info go together: a compiled program, and what is in it")
-    if program is not None and lanes is not None:
+    if program is not None and given.lanes is not None:
         raise ConfigError(
             "--lanes selects one of netsum's programs and --program names another: give only one of them"
         )
@@ -168,7 +136,7 @@ def controller_serve(
         network = network_of_file(config)
         home, default_listen, of_testbed = config.parent, DEFAULT_CONTROLLER, None
     if program is None or p4info is None:
-        shipped = compiled_program(int(lanes or of_testbed or "256"))
+        shipped = compiled_program(given.lanes or int(of_testbed or 256))
         program, p4info = shipped.json, shipped.p4info
     warn_if_stale(program)
 
@@ -178,8 +146,8 @@ def controller_serve(
             ready += f", window {listening['http']}"
         if not recorded(ready):
             echo(ready)
-        if ready_fd is not None:
-            with os.fdopen(ready_fd, "w") as pipe:
+        if given.ready_fd is not None:
+            with os.fdopen(given.ready_fd, "w") as pipe:
                 pipe.write(json.dumps(listening) + "\n")
 
     options = ServiceOptions(
@@ -187,20 +155,20 @@ def controller_serve(
         program=program,
         p4info=p4info,
         state=state or home / "controller.sqlite3",
-        listen=tuple(listen or [default_listen]),
-        tls=TlsFiles(tls_ca, tls_cert, tls_key),
-        allow_remote=allow_remote,
-        http=None if http is None else _http_address(http),
-        http_token=_checked_token(http_token),
+        listen=given.listen or (default_listen,),
+        tls=TlsFiles(given.tls_ca, given.tls_cert, given.tls_key),
+        allow_remote=given.allow_remote,
+        http=None if given.http is None else _http_address(given.http),
+        http_token=_checked_token(given.http_token),
         registry=RegistryOptions(
-            slots=slots,
-            grace_s=grace,
-            recovery_s=recovery,
-            idle_s=idle,
-            share=share,
-            least_slots=least_slots,
+            slots=given.slots,
+            grace_s=given.grace,
+            recovery_s=given.recovery,
+            idle_s=given.idle,
+            share=given.share,
+            least_slots=given.least_slots,
         ),
-        election_id=election_id,
+        election_id=given.election_id,
     )
     asyncio.run(serve(options, announce))
 

@@ -32,17 +32,9 @@ def choose_controller(controller: str | None, testbed: str | None, *, alone: boo
     That of `testbed`; else `controller`; else that of the testbed in NETSUM_TESTBED. Where none of these names one: the
     controller at the default address, unless testbeds are up and nothing listens there; else that of the only testbed.
 
-    Parameters
-    ----------
-    controller
-        Address from the command line, else that of NETSUM_CONTROLLER.
-    alone
-        Whether a testbed without a controller will do.
-
-    Raises
-    ------
-    CommandError, TestbedError
-        Two are named, the testbed does not run or has no controller, or several could be meant and none is the default.
+    `controller`: the address from the command line, else that of NETSUM_CONTROLLER. `alone`: whether a testbed without a
+    controller will do. Raises CommandError or TestbedError if two are named, the testbed does not run or has no controller, or
+    several could be meant and none is the default.
     """
     from host_agent.job_api import CONTROLLER_VARIABLE, DEFAULT_CONTROLLER
     from topologies.run_folder import find_testbed, running_testbeds

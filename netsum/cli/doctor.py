@@ -1,31 +1,28 @@
 """`netsum doctor`."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from netsum.cli.texts import epilog
+from netsum.options import json_option
+from netsum_common.options import option
 
 if TYPE_CHECKING:
     from netsum.doctor import Finding
 
 
 EPILOG = epilog(
-    ("netsum doctor", "what is here, and what to do about the rest"),
-    (
-        "netsum doctor --json | jq -r '.checks[] | select(.well | not) | .remedy'",
-        "what to do, and nothing else",
-    ),
+    "netsum doctor  # what is here, and what to do about the rest",
+    "netsum doctor --json | jq -r '.checks[] | select(.well | not) | .remedy'  # what to do, and nothing else",
     ok="everything that every run needs is here; with --strict, everything",
     fault="something of that is missing",
 )
 
 
 def doctor(
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Fail if anything is missing, not only what every run needs.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document, for scripts.")] = False,
+    strict: bool = option("Fail if anything is missing, not only what every run needs.", False, "--strict"),
+    as_json: bool = json_option(),
 ) -> None:
     """Check this machine for everything that netsum uses, and say how to install missing parts.
 

@@ -12,7 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+<<<<<<< HEAD:netsum/cli/exits.py
 from netsum.cli.parameters import DescribedGroup, one_of, parameters_of
+||||||| parent of e5f736e6 (Declare the options of commands once, as fields of dataclasses):netsum/cli/errors.py
+from netsum.cli.parameters import Group, one_of, parameters_of
+=======
+from netsum.cli.parameters import Group, expected_of, one_of, options_of_command
+>>>>>>> e5f736e6 (Declare the options of commands once, as fields of dataclasses):netsum/cli/errors.py
 from netsum.cli.texts import FAULT, INTERRUPTED, USAGE
 from netsum.command_errors import UsageError
 from netsum.extras import DISTRIBUTIONS, install_command
@@ -85,10 +91,11 @@ def _wrong_arguments() -> tuple[type[Exception], ...]:
     from controller.errors import ConfigError
     from host_agent.errors import ArgumentError
     from netsum_common.channel import ChannelError
+    from netsum_common.options import OptionError
     from sim.errors import SettingError
     from topologies.topology import TopologyError
 
-    return UsageError, ArgumentError, ChannelError, ConfigError, TopologyError, SettingError
+    return UsageError, OptionError, ArgumentError, ChannelError, ConfigError, TopologyError, SettingError
 
 
 def _report_usage(fault: Any) -> NoReturn:
@@ -109,11 +116,11 @@ def _usage_sentence(fault: Any, context: Any) -> str:
         nearest = f"; did you mean {one_of(fault.possibilities)}?" if fault.possibilities else ""
         return f"there is no option {fault.option_name}{nearest}"
     if kind in ("MissingParameter", "BadParameter") and getattr(fault, "param", None) is not None:
-        parameter = parameters_of(context.command.callback)[fault.param.name]
+        one = options_of_command(context.command.callback)[fault.param.name]
         if kind == "MissingParameter":
-            said = parameter.help.rstrip(".")
-            return f"{parameter.written} is missing: {said[:1].lower() + said[1:]}"
-        return f"{parameter.written}: expected {parameter.expected}, not {_refused_value(fault, message)!r}"
+            said = one.declared.help.rstrip(".")
+            return f"{one.label} is missing: {said[:1].lower() + said[1:]}"
+        return f"{one.label}: expected {expected_of(one)}, not {_refused_value(fault, message)!r}"
     if kind == "BadOptionUsage":
         return f"{fault.option_name} {'needs a' if 'requires' in message else 'takes no'} value"
     if found := re.match(r"No such command '(.*?)'", message):

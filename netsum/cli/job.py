@@ -1,22 +1,17 @@
 """`netsum job`: the jobs of a controller."""
 
 import functools
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from netsum.cli import completions
 from netsum.cli.clients import as_changing_operator, as_operator
-from netsum.cli.options import (
-    AsJson,
-    IfFullOption,
-    JoinTokenOption,
-    SlotsOption,
-    check_new_name,
-)
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
+from netsum.options import join_token_option, json_option, slots_option
+from netsum_common.names import check_name
+from netsum_common.options import REQUIRED, argument, option
 
 if TYPE_CHECKING:
     from controller.service.client import OperatorClient
@@ -24,18 +19,46 @@ if TYPE_CHECKING:
 
 job_app = Commands()
 
-JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job.", autocompletion=completions.jobs)]
-NewJobName = Annotated[
-    str, typer.Argument(metavar="NAME", callback=check_new_name, help="What to call the job.")
-]
+JOB = argument("The job.", metavar="NAME", complete=completions.jobs)
 
 
-def _check_quorum(world_size: int, quorum: int, **_: object) -> None:
+@dataclass(frozen=True, kw_only=True)
+class NewJob:
+    """Options of a new job."""
+
+    name: str = argument("What to call the job.", metavar="NAME", read=check_name)
+    world_size: int = option("Number of workers.", REQUIRED, within=(1, 4096))
+    slots: str | None = slots_option()
+    if_full: Literal["refuse", "queue", "take-less"] = option(
+        "If that many slots are not free: say so, wait for them, or take the largest power of two that is.",
+        "refuse",
+    )
+    queue: float = option(
+        "With queue: how long to wait; 0: as long as it takes.", 0.0, within=(0.0, None), metavar="SECONDS"
+    )
+    switch: str = option("Switch that adds. Default: the first.", "", metavar="NAME")
+    on: Literal["host"] | None = option("An aggregator on a host adds, not a switch of the network.")
+    weight: float = option(
+        "Where jobs share slots by weight: this job's, above 0; 0 is taken for 1.", 1.0, within=(0.0, None)
+    )
+    quorum: int = option(
+        "Rounds of the job end with the arrays of the first workers that are ready, this many; 0: no quorum.",
+        0, within=(0, 32), metavar="WORKERS",
+    )  # fmt: skip
+    join_token: str = join_token_option()
+    idle: float = option(
+        "End it if no worker joins in this time; 0: the controller's default.",
+        0.0, within=(0.0, None), metavar="SECONDS",
+    )  # fmt: skip
+    as_json: bool = json_option()
+
+
+def _check_quorum(new: NewJob) -> None:
     """Refuse a quorum of more workers than the job has."""
     from host_agent.job_api.job_request import JobRequest
 
     try:
-        JobRequest("", world_size, quorum=quorum).check()
+        JobRequest("", new.world_size, quorum=new.quorum).check()
     except ValueError as expected:
         raise UsageError(f"--quorum: {expected}") from None
 
@@ -48,66 +71,16 @@ def job_group() -> None:
 @job_app.command(
     "create",
     epilog=epilog(
-        (
-            "netsum job create train --world-size 8",
-            "eight workers then join by this name; 64 slots are held for them",
-        ),
-        ("netsum job create train --world-size 8 --slots 10gbit*20us", "as many slots as fill such a link"),
-        (
-            "netsum job create train --world-size 8 --slots 50% --if-full queue --queue 600",
-            "wait for them ten minutes",
-        ),
-        (
-            "netsum job create train --world-size 8 --quorum 7",
-            "rounds of the job do not wait for the slowest worker (docs/protocol.md, Quorums)",
-        ),
+        "netsum job create train --world-size 8  # eight workers then join by this name; 64 slots are held for them",
+        "netsum job create train --world-size 8 --slots 10gbit*20us  # as many slots as fill such a link",
+        "netsum job create train --world-size 8 --slots 50% --if-full queue --queue 600  # wait for them ten minutes",
+        "netsum job create train --world-size 8 --quorum 7"
+        "  # rounds of the job do not wait for the slowest worker (docs/protocol.md, Quorums)",
         ok="the job is there, or queued",
     ),
 )
 @functools.partial(as_operator, changes=True, check=_check_quorum)
-def create(
-    client: "OperatorClient",
-    name: NewJobName,
-    world_size: Annotated[int, typer.Option(min=1, max=4096, help="Number of workers.")],
-    slots: SlotsOption = None,
-    if_full: IfFullOption = "refuse",
-    queue: Annotated[
-        float,
-        typer.Option(
-            min=0.0, metavar="SECONDS", help="With queue: how long to wait; 0: as long as it takes."
-        ),
-    ] = 0.0,
-    switch: Annotated[str, typer.Option(metavar="NAME", help="Switch that adds. Default: the first.")] = "",
-    on: Annotated[
-        Literal["host"] | None,
-        typer.Option(help="An aggregator on a host adds, not a switch of the network."),
-    ] = None,
-    weight: Annotated[
-        float,
-        typer.Option(
-            min=0.0, help="Where jobs share slots by weight: this job's, above 0; 0 is taken for 1."
-        ),
-    ] = 1.0,
-    quorum: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=32,
-            metavar="WORKERS",
-            help="Rounds of the job end with the arrays of the first workers that are ready, this many; 0: no quorum.",
-        ),
-    ] = 0,
-    join_token: JoinTokenOption = "",
-    idle: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            metavar="SECONDS",
-            help="End it if no worker joins in this time; 0: the controller's default.",
-        ),
-    ] = 0.0,
-    as_json: AsJson = False,
-) -> None:
+def create(client: "OperatorClient", new: NewJob) -> None:
     """Make a job, which workers then join by its name.
 
     Its slots are reserved from now on. Workers can also join a job that has not been created: the first one creates it.
@@ -115,36 +88,33 @@ def create(
     from netsum.option_values import parse_slots
 
     view = client.create_job(
-        name,
-        world_size,
-        slots=parse_slots(slots),
-        if_full="take less" if if_full == "take-less" else if_full,
-        queue_s=queue,
-        switch=switch,
-        join_token=join_token,
-        idle_s=idle,
-        weight=weight,
-        quorum=quorum,
-        on_host=on == "host",
+        new.name,
+        new.world_size,
+        slots=parse_slots(new.slots),
+        if_full="take less" if new.if_full == "take-less" else new.if_full,
+        queue_s=new.queue,
+        switch=new.switch,
+        join_token=new.join_token,
+        idle_s=new.idle,
+        weight=new.weight,
+        quorum=new.quorum,
+        on_host=new.on == "host",
     )
-    _print_job(view, as_json)
+    _print_job(view, new.as_json)
 
 
 @job_app.command(
     "list",
     epilog=epilog(
-        ("netsum job list", "the jobs that have not ended"),
-        (
-            "netsum job list --json | jq -r '.[] | select(.state == \"running\") | .name'",
-            "names of those that run",
-        ),
+        "netsum job list  # the jobs that have not ended",
+        "netsum job list --json | jq -r '.[] | select(.state == \"running\") | .name'  # names of those that run",
     ),
 )
 @as_operator
 def list_jobs(
     client: "OperatorClient",
-    ended: Annotated[bool, typer.Option("--ended", help="Include jobs that ended recently.")] = False,
-    as_json: AsJson = False,
+    ended: bool = option("Include jobs that ended recently.", False, "--ended"),
+    as_json: bool = json_option(),
 ) -> None:
     """List the jobs of a controller."""
     from netsum.cli.watching import job_state, state_word
@@ -195,16 +165,12 @@ def list_jobs(
 @job_app.command(
     "show",
     epilog=epilog(
-        ("netsum job show train", "its state, its workers, and what the switch counted for it"),
-        ("netsum job show train --json | jq .counters", "what the switch counted"),
+        "netsum job show train  # its state, its workers, and what the switch counted for it",
+        "netsum job show train --json | jq .counters  # what the switch counted",
     ),
 )
 @as_operator
-def show(
-    client: "OperatorClient",
-    name: JobName,
-    as_json: AsJson = False,
-) -> None:
+def show(client: "OperatorClient", name: str = JOB, as_json: bool = json_option()) -> None:
     """Show a job: its state, its workers, and the switch's counters for it."""
     view = client.job(name)
     _print_job(view, as_json)
@@ -213,19 +179,12 @@ def show(
 @job_app.command(
     "restart",
     epilog=epilog(
-        (
-            "netsum job restart train",
-            "a new epoch: workers that wait for ever begin again, those that left may come back",
-        ),
+        "netsum job restart train  # a new epoch: workers that wait for ever begin again, those that left may come back",
         ok="no packet of the job's earlier life counts any more",
     ),
 )
 @as_changing_operator
-def restart(
-    client: "OperatorClient",
-    name: JobName,
-    as_json: AsJson = False,
-) -> None:
+def restart(client: "OperatorClient", name: str = JOB, as_json: bool = json_option()) -> None:
     """Give a job a new epoch and token: collectives under way fail at all workers, which then begin again."""
     view = client.restart_job(name)
     _print_job(view, as_json)
@@ -234,16 +193,12 @@ def restart(
 @job_app.command(
     "delete",
     epilog=epilog(
-        ("netsum job delete train", "its workers get an error; its slots are free afterwards"),
+        "netsum job delete train  # its workers get an error; its slots are free afterwards",
         ok="the job has ended",
     ),
 )
 @as_changing_operator
-def delete(
-    client: "OperatorClient",
-    name: JobName,
-    as_json: AsJson = False,
-) -> None:
+def delete(client: "OperatorClient", name: str = JOB, as_json: bool = json_option()) -> None:
     """End a job and free its slots."""
     from netsum.terminal import echo, print_json
 
@@ -257,11 +212,9 @@ def delete(
 @job_app.command(
     "watch",
     epilog=epilog(
-        ("netsum job watch train", "a live view until the job ends"),
-        (
-            "netsum job watch train --interval 0.5 --json | jq -c '{elements_per_s, stuck: [.workers[].report.stuck]}'",
-            "a line an interval",
-        ),
+        "netsum job watch train  # a live view until the job ends",
+        "netsum job watch train --interval 0.5 --json | jq -c '{elements_per_s, stuck: [.workers[].report.stuck]}'"
+        "  # a line an interval",
         ok="the job has ended",
         interrupted="Ctrl-C; the job goes on",
     ),
@@ -269,12 +222,10 @@ def delete(
 @as_operator
 def watch(
     client: "OperatorClient",
-    name: JobName,
-    interval: Annotated[
-        float, typer.Option(min=0.1, max=3600.0, metavar="SECONDS", help="How often to look.")
-    ] = 1.0,
-    views: Annotated[int, typer.Option(min=0, help="End after this many views; 0: when the job ends.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document a line, for scripts.")] = False,
+    name: str = JOB,
+    interval: float = option("How often to look.", 1.0, within=(0.1, 3600.0), metavar="SECONDS"),
+    views: int = option("End after this many views; 0: when the job ends.", 0, within=(0, None)),
+    as_json: bool = json_option("One JSON document a line, for scripts."),
 ) -> None:
     """Watch a job live: each worker's contributions, stale and retransmitted packets, rates, and who is missing in a stuck slot.
 
@@ -290,22 +241,12 @@ def watch(
 @job_app.command(
     "events",
     epilog=epilog(
-        (
-            "netsum job events train",
-            "each change of the job, its workers and the connections to switches, with its reason",
-        ),
-        (
-            "netsum job events train --json | jq -r '.[] | select(.event == \"restart\") | .reason'",
-            "why it was restarted",
-        ),
+        "netsum job events train  # each change of the job, its workers and the connections to switches, with its reason",
+        "netsum job events train --json | jq -r '.[] | select(.event == \"restart\") | .reason'  # why it was restarted",
     ),
 )
 @as_operator
-def events(
-    client: "OperatorClient",
-    name: JobName,
-    as_json: AsJson = False,
-) -> None:
+def events(client: "OperatorClient", name: str = JOB, as_json: bool = json_option()) -> None:
     """Show what happened to a job: every change of its state, of its workers, and meanwhile of connections to switches.
 
     The controller keeps the last 10,000 changes of all jobs, also when it is started again; jobs that have ended are among them.

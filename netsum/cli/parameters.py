@@ -1,93 +1,126 @@
 """Commands and their parameters as netsum declares them: the help, and the check of numbers, whichever version of Typer there is.
 
-Typer's own classes of parameters differ between its versions, so all is read from the signature of the command's function.
+A parameter of a command's function is an option (`netsum_common.options`) or a dataclass, each of whose fields is one. Typer gets
+a function with a parameter for each option. Typer's own classes of parameters differ between its versions, so helps and errors
+are made from the declarations.
 """
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from enum import EnumType
-from types import NoneType
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from dataclasses import is_dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.models import ArgumentInfo
 
 from netsum.command_errors import UsageError
+from netsum_common.options import REQUIRED, Option, options_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _LARGEST = {int: (1 << 63) - 1, float: 10**15}  # The limit of options that declare none.
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """An option or an argument, as the signature of its command's function declares it."""
-
-    names: tuple[str, ...]  # `--workers`, `-w`, or the name of an argument.
-    help: str
-    kind: Any  # The type of one value: int, float, bool, str, Path, an enumeration or a Literal.
-    least: float | None
-    most: float | None
-    metavar: str  # The values in helps, such as N or HOST:PORT; empty for a flag.
-
-    @classmethod
-    def of(cls, declaration: inspect.Parameter) -> "Parameter":
-        """Read a declaration, `name: Annotated[kind, typer.Option(…)]`."""
-        kind, declared = get_args(declaration.annotation)[:2]
-        # The type of a value stands inside `list[…]`, `… | None`, or both.
-        while get_origin(kind) is not Literal and (
-            kinds := [each for each in get_args(kind) if each is not NoneType]
-        ):
-            kind = kinds[0]
-        text = " ".join((declared.help or "").split())
-        if isinstance(declared, ArgumentInfo):
-            metavar = (declared.metavar or declaration.name.upper()).translate(
-                {ord("["): None, ord("]"): None}
-            )
-            return cls((metavar.rstrip("."),), text, kind, declared.min, declared.max, metavar)
-        # Typer takes the first name that is given in an annotation for a default, and sorts that out later.
-        names = [each for each in (declared.default, *(declared.param_decls or ())) if isinstance(each, str)]
-        option = declaration.name.replace("_", "-")
-        names = names or ([f"--{option}", f"--no-{option}"] if kind is bool else [f"--{option}"])
-        metavar = declared.metavar or _value_name(kind)
-        return cls(tuple(names), text, kind, declared.min, declared.max, metavar)
-
-    @property
-    def written(self) -> str:
-        """The name of the parameter in messages."""
-        return max(self.names, key=len)
-
-    @property
-    def expected(self) -> str:
-        """The values that the parameter takes, as words."""
-        if get_origin(self.kind) is Literal:
-            return one_of(get_args(self.kind))
-        if isinstance(self.kind, EnumType):
-            return one_of([each.value for each in self.kind])  # type: ignore[var-annotated]
-        said = {int: "a whole number", float: "a number", bool: "yes or no"}.get(self.kind, "a text")
-        if self.least is not None and self.most is not None:
-            return f"{said} between {self.least:,} and {self.most:,}"
-        return said if self.least is None else f"{said} of at least {self.least:,}"
-
-    def check(self, value: object) -> None:
-        """Refuse a number that is not finite or too large, which some versions of Typer take; UsageError with a sentence."""
-        for each in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(each, float) and not math.isfinite(each):
-                raise UsageError(f"{self.written}: expected {self.expected}, not {str(each)!r}")
-            if self.kind in _LARGEST and self.most is None and isinstance(each, int | float):
-                limit = _LARGEST[self.kind]
-                if abs(each) > limit:
-                    raise UsageError(f"{self.written}: expected a number of at most {limit:,}, not {each}")
+def expected_of(one: Option) -> str:
+    """Return the values that an option takes, as words."""
+    if get_origin(one.kind) is Literal:
+        return one_of(get_args(one.kind))
+    least, most = one.declared.within
+    said = {int: "a whole number", float: "a number", bool: "yes or no"}.get(one.kind, "a text")
+    if least is not None and most is not None:
+        return f"{said} between {least:,} and {most:,}"
+    return said if least is None else f"{said} of at least {least:,}"
 
 
-def parameters_of(function: Callable[..., Any]) -> dict[str, Parameter]:
-    """Return the parameters of a command by the names of its function's arguments."""
-    function = inspect.unwrap(function, stop=lambda each: hasattr(each, "__signature__"))
-    declared = inspect.signature(function, eval_str=True).parameters
-    return {name: Parameter.of(each) for name, each in declared.items()}
+def _check(one: Option, value: object) -> None:
+    """Refuse a number that is not finite or too large, which some versions of Typer take; UsageError with a sentence."""
+    for each in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(each, float) and not math.isfinite(each):
+            raise UsageError(f"{one.label}: expected {expected_of(one)}, not {str(each)!r}")
+        limit = _LARGEST.get(one.kind)
+        if limit and one.declared.within[1] is None and isinstance(each, int | float) and abs(each) > limit:
+            raise UsageError(f"{one.label}: expected a number of at most {limit:,}, not {each}")
+
+
+def options_of_command(callback: Callable[..., Any] | None) -> dict[str, Option]:
+    """Return the options of a command by their names; `callback`: the function that Typer calls."""
+    return {each.name: each for each in getattr(callback, "options", ())}
+
+
+def metavar_of(one: Option) -> str:
+    """Return what helps call a value of an option; empty for a flag."""
+    if one.declared.metavar or one.declared.positional:
+        return one.declared.metavar or one.name.upper()
+    if get_origin(one.kind) is Literal:
+        return "|".join(map(str, get_args(one.kind)))
+    return {bool: "", int: "N", float: "X", Path: "PATH"}.get(one.kind, "TEXT")
+
+
+def _for_typer(one: Option) -> inspect.Parameter:
+    """Return an option as a parameter of a function that Typer reads."""
+    declared, kind = one.declared, one.kind
+    if get_origin(kind) is Literal:  # Typer takes texts alone, and in lists members of enumerations.
+        words: Any = tuple(map(str, get_args(kind)))
+        kind = StrEnum(one.name, [(each, each) for each in words]) if one.repeated else Literal[words]
+    elif kind not in (int, float, bool, Path):
+        kind = str  # `Option.value_of` reads it.
+    default = one.default
+    if one.repeated:
+        kind, default = list[kind] | None, default or None  # type: ignore[valid-type]
+    elif default is None:
+        kind = kind | None
+    elif get_origin(kind) is Literal and default is not REQUIRED:
+        default = str(default)
+    how: dict[str, Any] = {
+        "help": declared.help,
+        "metavar": declared.metavar or None,
+        "autocompletion": declared.complete,
+    }
+    if one.kind in (int, float):
+        how |= {"min": declared.within[0], "max": declared.within[1]}
+    if declared.env:
+        how["envvar"] = declared.env
+    if declared.panel:
+        how["rich_help_panel"] = declared.panel
+    if declared.shown or (declared.positional and not default):
+        how["show_default"] = declared.shown or False
+    made = typer.Argument(**how) if declared.positional else typer.Option(*declared.names, **how)
+    return inspect.Parameter(
+        one.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if default is REQUIRED else default,
+        annotation=Annotated[kind, made],
+    )
+
+
+def callback_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function for Typer that reads its parameters' values and calls a command's function."""
+    groups: list[
+        tuple[str, Any, list[Option]]
+    ] = []  # A parameter's name, its dataclass if it is one, and its options.
+    for each in inspect.signature(function, eval_str=True).parameters.values():
+        kind: Any = each.annotation if is_dataclass(each.annotation) else None
+        own = [Option.of(each.name, each.annotation, each.default)] if kind is None else options_of(kind)
+        groups.append((each.name, kind, own))
+
+    @functools.wraps(function)
+    def command(**given: Any) -> None:
+        arguments: dict[str, Any] = {}
+        for name, kind, options in groups:
+            read = {one.name: one.value_of(given[one.name]) for one in options}
+            arguments[name] = read[name] if kind is None else kind(**read)
+        function(**arguments)
+
+    command.options = [one for _, _, own in groups for one in own]  # type: ignore[attr-defined]
+    parameters = list(map(_for_typer, command.options))  # type: ignore[attr-defined]
+    # Typer reads these two.
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
 
 
 def one_of(words: Iterable[object]) -> str:
@@ -96,25 +129,16 @@ def one_of(words: Iterable[object]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def _value_name(kind: Any) -> str:
-    """Return what helps call a value of a type."""
-    if get_origin(kind) is Literal:
-        return "|".join(map(str, get_args(kind)))
-    if isinstance(kind, EnumType):
-        return "|".join(str(each.value) for each in kind)  # type: ignore[var-annotated]
-    return {"bool": "", "int": "N", "float": "X", "Path": "PATH", "str": "TEXT"}[kind.__name__]
-
-
 class _Described:
     """A command whose help names values as netsum does."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters of the command, and those that Typer adds, as its helps show them."""
-        declared = parameters_of(self.callback) if self.callback is not None else {}  # type: ignore[attr-defined]
+        declared = options_of_command(self.callback)  # type: ignore[attr-defined]
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for each in found:
             own = declared.get(each.name)
-            each.metavar = "" if own is None else own.metavar
+            each.metavar = "" if own is None else metavar_of(own)
             if each.param_type_name == "argument":
                 each.display_type_rich = lambda ctx: None  # From 0.29 on: it would be `<str>`.
         return found
@@ -139,9 +163,8 @@ class Command(_Described, TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Check the numbers among the arguments, then run the command."""
-        assert self.callback is not None
-        for name, parameter in parameters_of(self.callback).items():
-            parameter.check(ctx.params.get(name))
+        for name, one in options_of_command(self.callback).items():
+            _check(one, ctx.params.get(name))
         return super().invoke(ctx)
 
 
@@ -157,4 +180,9 @@ class Commands(typer.Typer):
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:
         """Add a command."""
-        return super().command(name, cls=Command, **options)
+
+        def add(function: Function) -> Function:
+            super(Commands, self).command(name, cls=Command, **options)(callback_of(function))
+            return function
+
+        return add

@@ -23,15 +23,7 @@ COUNTS = ("rx_packets", "rx_bytes", "rx_dropped", "tx_packets", "tx_bytes", "tx_
 def switch_of_testbed(testbed: "RunningTestbed", name: str) -> "SwitchView":
     """Return a switch of a testbed, as its ``testbed.json`` has it: its address and its ports.
 
-    Parameters
-    ----------
-    name
-        The switch; empty: the only one.
-
-    Raises
-    ------
-    CommandError
-        There is no such switch, or several to choose from.
+    `name`: the switch; empty: the only one. Raises CommandError if there is no such switch, or several to choose from.
     """
     from host_agent.job_api.jobs_pb2 import PortView, SwitchView
 
@@ -52,18 +44,10 @@ def switch_of_testbed(testbed: "RunningTestbed", name: str) -> "SwitchView":
 
 
 def ports_of(view: "SwitchView") -> list[dict[str, Any]]:
-    """Return the ports of a switch.
+    """Return the ports of a switch, which its controller or `switch_of_testbed` describes.
 
-    Parameters
-    ----------
-    view
-        The switch as its controller describes it, or `switch_of_testbed`.
-
-    Returns
-    -------
-    list of dict
-        Each with `number`, `name`, `peer`, `up` (None: not known), the known ones of `COUNTS`, and `counts`: all counters of the
-        embedded engine by its own names; empty elsewhere.
+    Each has `number`, `name`, `peer`, `up` (None: not known), the known ones of `COUNTS`, and `counts`: all counters of the
+    embedded engine by its own names; empty elsewhere.
     """
     own = _embedded(view.address)
     kernel = {} if own else _interfaces(view.address)

@@ -1,32 +1,27 @@
 """`netsum sim record`: a training of the user's own as a trace."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from netsum.cli.texts import epilog
+from netsum_common.options import argument, option
 
+COMMAND = argument("The training: program and arguments.", metavar="COMMAND...")
 _SHOWN = 10  # Every how many steps a line says so, where there is no terminal.
 
 EPILOG = epilog(
-    ("netsum sim record -- torchrun --nproc-per-node 4 train.py", "a file for each of four ranks"),
-    ("netsum sim record --folder runs/mine -- python train.py", "of a script that starts its ranks"),
-    ("netsum sim run traces --set job.workload=runs/record --set job.workers=4", "run it"),
+    "netsum sim record -- torchrun --nproc-per-node 4 train.py  # a file for each of four ranks",
+    "netsum sim record --folder runs/mine -- python train.py  # of a script that starts its ranks",
+    "netsum sim run traces --set job.workload=runs/record --set job.workers=4  # run it",
     ok="each rank's trace was written, and the training was ended",
     fault="the training failed, ended too early, or communicates nothing",
 )
 
 
 def sim_record(
-    command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="The training: program and arguments.")
-    ],
-    folder: Annotated[Path, typer.Option(help="Folder of the traces.")] = Path("runs/record"),
-    steps: Annotated[
-        int, typer.Option(min=3, max=10_000, help="Steps to time, and as many to profile after them.")
-    ] = 20,
-    timeout: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="Time for all of it.")] = 3600.0,
+    command: tuple[str, ...] = COMMAND,
+    folder: Path = option("Folder of the traces.", Path("runs/record")),
+    steps: int = option("Steps to time, and as many to profile after them.", 20, within=(3, 10_000)),
+    timeout: float = option("Time for all of it.", 3600.0, within=(1.0, None), metavar="SECONDS"),
 ) -> None:
     """Record a step of a PyTorch training on CPUs as a Chakra trace that `workload = "FILE"` reads.
 

@@ -1,82 +1,54 @@
 """`netsum repro`."""
 
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
+from netsum.options import json_option
+from netsum_common.options import argument, option
 
 if TYPE_CHECKING:
     from netsum.repro.runs import ComparedRun
 
 EPILOG = epilog(
-    ("netsum repro -- torchrun --nproc-per-node 4 train.py", "exact sums, plain sums and Gloo"),
-    ("netsum repro --over exact --json -- torchrun --nproc-per-node 4 train.py", "for CI"),
-    (
-        "netsum repro --over gloo --condition buckets --condition order -- torchrun --nproc-per-node 4 train.py",
-        "what Gloo's sums depend on",
-    ),
-    ("netsum repro -- python train.py", "a training in one process"),
+    "netsum repro -- torchrun --nproc-per-node 4 train.py  # exact sums, plain sums and Gloo",
+    "netsum repro --over exact --json -- torchrun --nproc-per-node 4 train.py  # for CI",
+    "netsum repro --over gloo --condition buckets --condition order -- torchrun --nproc-per-node 4 train.py"
+    "  # what Gloo's sums depend on",
+    "netsum repro -- python train.py  # a training in one process",
     ok="all runs have the same bits",
     fault="some run differs, and standard output says where and why; or the training failed",
 )
 
 
-class Sums(StrEnum):
-    """Kinds of sums that a training uses."""
+@dataclass(frozen=True)
+class ReproOptions:
+    """A training, and the conditions under which it is run."""
 
-    exact = "exact"
-    plain = "plain"
-    gloo = "gloo"
+    command: tuple[str, ...] = argument("The training: program and arguments.", metavar="COMMAND...")
+    over: tuple[Literal["exact", "plain", "gloo"], ...] = option(
+        "Sums to use: exact or plain ones of a switch, or Gloo's. Default: all.", ()
+    )
+    condition: tuple[Literal["buckets", "order", "lanes", "loss", "tree", "link"], ...] = option(
+        "What to change, one at a time. Default: everything.", ()
+    )
+    workers: tuple[int, ...] = option("Another number for --nproc-per-node.", (), within=(1, None))
+    controller: tuple[str, ...] = option(
+        "Another network, such as one with a tree of switches.", (), metavar="ADDRESS"
+    )
+    steps: int = option("Optimizer steps to compare.", 20, within=(1, None))
+    timeout: float = option("Time for one run.", 3600.0, within=(1.0, None), metavar="SECONDS")
+    keep: Path | None = option("New folder that keeps the first run's tensors and output.")
+    as_json: bool = json_option()
 
 
 class ReproChange(StrEnum):
-    """Conditions that change between runs."""
-
-    buckets = "buckets"
-    order = "order"
-    lanes = "lanes"
-    loss = "loss"
-    tree = "tree"
-    link = "link"
-
-
-def repro(
-    command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="The training: program and arguments.")
-    ],
-    over: Annotated[
-        list[Sums] | None,
-        typer.Option(
-            help="Sums to use: exact or plain ones of a switch, or Gloo's. Default: all.", show_default=False
-        ),
-    ] = None,
-    condition: Annotated[
         list[ReproChange] | None,
-        typer.Option(help="What to change, one at a time. Default: everything.", show_default=False),
-    ] = None,
-    workers: Annotated[
-        list[int] | None,
-        typer.Option(min=1, help="Another number for --nproc-per-node.", show_default=False),
-    ] = None,
-    controller: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Another network, such as one with a tree of switches.",
-            show_default=False,
-        ),
-    ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps to compare.")] = 20,
-    timeout: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="Time for one run.")] = 3600.0,
-    keep: Annotated[
-        Path | None, typer.Option(help="New folder that keeps the first run's tensors and output.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document, for scripts.")] = False,
-) -> None:
+def repro(options: ReproOptions) -> None:
     """Run a training several times under other conditions, and name the first step, tensor and element that differ.
 
     The training is run as it is, again, and with one thing changed at a time: the size of DistributedDataParallel's buckets,
@@ -87,22 +59,23 @@ def repro(
     """
     import tempfile
 
-    from netsum.repro.runs import CONDITIONS, Training, examine
+    from netsum.repro.runs import CONDITIONS, OVER, Training, examine
     from netsum.terminal import echo, print_json
 
+    keep = options.keep
     if keep is not None and keep.exists():
         raise UsageError(f"--keep: expected a folder that does not exist yet, not {str(keep)!r}")
-    conditions = {name: CONDITIONS[name] for name in condition or CONDITIONS}
-    conditions |= {f"controller {each}": {"NETSUM_CONTROLLER": each} for each in controller or ()}
+    conditions = {name: CONDITIONS[name] for name in options.condition or CONDITIONS}
+    conditions |= {f"controller {each}": {"NETSUM_CONTROLLER": each} for each in options.controller}
     with tempfile.TemporaryDirectory() as temporary:
         findings = examine(
-            Training(command, keep or Path(temporary), steps, timeout),
-            over or list(Sums),
+            Training(options.command, keep or Path(temporary), options.steps, options.timeout),
+            options.over or list(OVER),
             conditions,
-            workers or [],
-            (lambda compared: None) if as_json else _show,
+            options.workers,
+            (lambda compared: None) if options.as_json else _show,
         )
-    if as_json:
+    if options.as_json:
         document = {"reproducible": findings.reproducible, "causes": findings.causes}
         print_json({**document, "runs": [each.to_json() for each in findings.runs]})
     else:

@@ -1,14 +1,14 @@
 """`netsum shell`."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from netsum.cli.controller_choice import listens
-from netsum.cli.options import TestbedOption
+from netsum.cli.options import running_testbed_option
 from netsum.cli.texts import epilog
 from netsum.command_errors import CommandError, UsageError
+from netsum_common.options import argument, option
 
 if TYPE_CHECKING:
     from netsum.shell import Target
@@ -18,47 +18,35 @@ DEFAULT_P4RUNTIME = "127.0.0.1:9559"  # The default address of `netsum switch se
 
 
 EPILOG = epilog(
-    ("netsum shell", "a prompt on the only switch there is"),
-    ("netsum shell s1 --testbed star-4", "a prompt on a switch of a testbed"),
-    ("""echo 'table_entry["worker_admission"].read(print)' | netsum shell""", "one thing from a script"),
-    (
-        "netsum shell --p4runtime 127.0.0.1:9559 --program my.json --p4info my.p4info.txtpb < fill.py",
-        "with a program",
-    ),
+    "netsum shell  # a prompt on the only switch there is",
+    "netsum shell s1 --testbed star-4  # a prompt on a switch of a testbed",
+    "echo 'table_entry[\"worker_admission\"].read(print)' | netsum shell  # one thing from a script",
+    "netsum shell --p4runtime 127.0.0.1:9559 --program my.json --p4info my.p4info.txtpb < fill.py  # with a program",
     ok="the prompt was left, or the script ran to its end",
 )
 
 
-def shell(
-    switch: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[SWITCH]", help="A switch of the testbed or the controller; default: its only one."
-        ),
-    ] = None,
-    p4runtime: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The switch's P4Runtime server; also unix:PATH.")
-    ] = None,
-    device_id: Annotated[int, typer.Option(min=1, help="What the switch is known by, with --p4runtime.")] = 1,
-    testbed: TestbedOption = None,
-    election_id: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Ask to be primary: the controller with the highest id may write."
-        ),
-    ] = None,
-    program: Annotated[
-        Path | None, typer.Option(help="BMv2 JSON to give the switch first; needs --p4info.")
-    ] = None,
-    p4info: Annotated[Path | None, typer.Option(help="P4Info of that program, in text form.")] = None,
-    tls_ca: Annotated[
-        Path | None, typer.Option(help="PEM file: trust a switch with a certificate from there.")
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="PEM file: our certificate, for a switch that wants one.")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="PEM file: the private key to it.")] = None,
-) -> None:
+@dataclass(frozen=True)
+class ShellOptions:
+    """The switch of a session, and its rights there."""
+
+    switch: str | None = argument(
+        "A switch of the testbed or the controller; default: its only one.", None, metavar="SWITCH"
+    )
+    p4runtime: str | None = option("The switch's P4Runtime server; also unix:PATH.", metavar="HOST:PORT")
+    device_id: int = option("What the switch is known by, with --p4runtime.", 1, within=(1, None))
+    testbed: str | None = running_testbed_option()
+    election_id: int | None = option(
+        "Ask to be primary: the controller with the highest id may write.", within=(1, None), metavar="N"
+    )
+    program: Path | None = option("BMv2 JSON to give the switch first; needs --p4info.")
+    p4info: Path | None = option("P4Info of that program, in text form.")
+    tls_ca: Path | None = option("PEM file: trust a switch with a certificate from there.")
+    tls_cert: Path | None = option("PEM file: our certificate, for a switch that wants one.")
+    tls_key: Path | None = option("PEM file: the private key to it.")
+
+
+def shell(options: ShellOptions) -> None:
     """Open p4runtime-shell on a running switch: a prompt, or a script of Python on standard input.
 
     Names are those of p4runtime-shell: `tables`, `table_entry["worker_admission"]`, `counter_entry["results"]`, and so on. The
@@ -75,7 +63,8 @@ def shell(
     from netsum.shell import Target, find_out, run_shell
     from netsum_common.channel import TlsFiles
 
-    if p4runtime is not None and (switch is not None or testbed is not None):
+    program, p4info, election_id = options.program, options.p4info, options.election_id
+    if options.p4runtime is not None and (options.switch is not None or options.testbed is not None):
         raise UsageError("--p4runtime is the switch itself: leave out its name and --testbed")
     if (program is None) != (p4info is None):
         raise UsageError("--program and --p4info go together")
@@ -84,8 +73,10 @@ def shell(
             raise UsageError(f"cannot read {file}: there is no such file")
     if program is not None:
         warn_if_stale(program)
-    target = _find(switch, testbed) if p4runtime is None else Target(p4runtime, device_id)
-    target = replace(target, tls=TlsFiles(tls_ca, tls_cert, tls_key))
+    target = Target(options.p4runtime or "", options.device_id)
+    if options.p4runtime is None:
+        target = _find(options.switch, options.testbed)
+    target = replace(target, tls=TlsFiles(options.tls_ca, options.tls_cert, options.tls_key))
     found = find_out(target)
     if election_id is None and found.primary is None:
         election_id = 1

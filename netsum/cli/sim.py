@@ -6,15 +6,15 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from netsum.cli.options import AsJson
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum.command_errors import CommandError, UsageError, kept_when_interrupted
+from netsum.options import json_option
+from netsum_common.options import argument, option
 
 if TYPE_CHECKING:
     from sim.experiments.experiment import Experiment
@@ -27,28 +27,22 @@ sim_app = Commands(
 
 _LONG_S = 20  # A run that takes longer says before it begins how long.
 
-ExperimentArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="An experiment's file (.toml), or the name of a shipped one.")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
+
+@dataclass(frozen=True)
+class Chosen:
+    """An experiment, values in place of its file's, and the folder of its results."""
+
+    experiment: str = argument("An experiment's file (.toml), or the name of a shipped one.", metavar="FILE")
+    settings: tuple[str, ...] = option(
+        'A value in place of the file\'s, as TOML: --set job.workers=8, --set \'topology.rate=["1gbit", "10gbit"]\'.',
+        (),
         "--set",
         metavar="KEY=VALUE",
-        help='A value in place of the file\'s, as TOML: --set job.workers=8, --set \'topology.rate=["1gbit", "10gbit"]\'.',
-    ),
-]
-FolderOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--folder", help="Folder of the results. Default: runs/sim/NAME, with --set a folder in it."
-    ),
-]
+    )
+    folder: Path | None = option("Folder of the results. Default: runs/sim/NAME, with --set a folder in it.")
 
 
-@sim_app.command(
-    "list", epilog=epilog(("netsum sim list", "the experiments and models that come with netsum"))
-)
+@sim_app.command("list", epilog=epilog("netsum sim list  # the experiments and models that come with netsum"))
 def sim_list() -> None:
     """List the experiments that come with netsum, and the models that jobs can train."""
     from netsum.terminal import ProgressRows
@@ -71,82 +65,73 @@ def sim_list() -> None:
 @sim_app.command(
     "run",
     epilog=epilog(
-        ("netsum sim run workers", "a shipped experiment, all its points one after the other"),
-        ("netsum sim run mine.toml --set job.workers=8", "a file of your own, with another value"),
-        ("netsum sim run workers --set run.seeds=1 --trace", "and a trace of the first point for Perfetto"),
+        "netsum sim run workers  # a shipped experiment, all its points one after the other",
+        "netsum sim run mine.toml --set job.workers=8  # a file of your own, with another value",
+        "netsum sim run workers --set run.seeds=1 --trace  # and a trace of the first point for Perfetto",
         ok="all points were computed, and every sum was right",
     ),
 )
 def sim_run(
-    experiment: ExperimentArgument,
-    settings: SetOption = None,
-    folder: FolderOption = None,
-    pcap: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LINK", help="Capture a link of the first point: h1>s1; * matches any name."),
-    ] = None,
-    trace: Annotated[
-        bool,
-        typer.Option(help="Write a trace of the first point for ui.perfetto.dev, and a page of its packets."),
-    ] = False,
+    *,
+    chosen: Chosen,
+    pcap: tuple[str, ...] = option(
+        "Capture a link of the first point: h1>s1; * matches any name.", (), metavar="LINK"
+    ),
+    trace: bool = option(
+        "Write a trace of the first point for ui.perfetto.dev, and a page of its packets.", False
+    ),
 ) -> None:
     """Run an experiment in this process; points that its folder has already are not run again."""
     from sim.experiments.sweeping import here
 
-    read, store = _open(experiment, settings, folder)
+    read, store = _open(chosen)
     _compute(read, store, here)
     _print_usage()
     if pcap or trace:
-        _record(read, store, tuple(pcap or ()), trace)
+        _record(read, store, pcap, trace)
 
 
 @sim_app.command(
     "sweep",
     epilog=epilog(
-        ("netsum sim sweep loss", "on all processors of this machine"),
-        ("netsum sim sweep loss --scheduler 10.0.0.1:8786", "on a Dask cluster that spans machines"),
+        "netsum sim sweep loss  # on all processors of this machine",
+        "netsum sim sweep loss --scheduler 10.0.0.1:8786  # on a Dask cluster that spans machines",
         ok="all points were computed, and every sum was right",
         interrupted="Ctrl-C; what was computed is kept, and the same command goes on from there",
     ),
 )
 def sim_sweep(
-    experiment: ExperimentArgument,
-    settings: SetOption = None,
-    folder: FolderOption = None,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Address of a Dask scheduler. Default: a cluster on this machine."
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Processes on this machine. Default: its processors.")
-    ] = None,
+    *,
+    chosen: Chosen,
+    scheduler: str | None = option(
+        "Address of a Dask scheduler. Default: a cluster on this machine.", metavar="ADDRESS"
+    ),
+    workers: int | None = option("Processes on this machine. Default: its processors.", within=(1, 1024)),
 ) -> None:
     """Run an experiment's points on a Dask cluster; points that its folder has already are not run again."""
     from sim.experiments.sweeping import on_dask
 
-    read, store = _open(experiment, settings, folder)
+    read, store = _open(chosen)
     _compute(read, store, on_dask(scheduler, workers))
 
 
 @sim_app.command(
     "sharing",
     epilog=epilog(
-        ("netsum sim sharing", "eight jobs that come and go, on three traces"),
-        ("netsum sim sharing --gap 60 --seeds 1", "and when they seldom run together"),
+        "netsum sim sharing  # eight jobs that come and go, on three traces",
+        "netsum sim sharing --gap 60 --seeds 1  # and when they seldom run together",
         ok="every sum was right",
     ),
 )
 def sim_sharing(
-    jobs: Annotated[int, typer.Option(min=1, max=64, help="Jobs of a trace.")] = 8,
-    workers: Annotated[int, typer.Option(min=1, max=16, help="Workers of a job.")] = 4,
-    slots: Annotated[int, typer.Option(min=8, max=1024, help="Slots of the switch, a power of two.")] = 64,
-    gap: Annotated[
-        float, typer.Option(min=0.1, metavar="MS", help="Mean milliseconds between arrivals (Poisson).")
-    ] = 20.0,
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="Number of traces.")] = 3,
-    as_json: AsJson = False,
+    jobs: int = option("Jobs of a trace.", 8, within=(1, 64)),
+    workers: int = option("Workers of a job.", 4, within=(1, 16)),
+    slots: int = option("Slots of the switch, a power of two.", 64, within=(8, 1024)),
+    gap: float = option(
+        "Mean milliseconds between arrivals (Poisson).", 20.0, within=(0.1, None), metavar="MS"
+    ),
+    seeds: int = option("Number of traces.", 3, within=(1, 100)),
+    as_json: bool = json_option(),
 ) -> None:
     """Compare shared slots with a static partition, and with an aggregator on a host, for jobs that come and go.
 
@@ -206,11 +191,9 @@ def sim_sharing(
 
 
 @sim_app.command(
-    "report", epilog=epilog(("netsum sim report runs/sim/workers", "write the page anew from its results"))
+    "report", epilog=epilog("netsum sim report runs/sim/workers  # write the page anew from its results")
 )
-def sim_report(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of an experiment's results.")],
-) -> None:
+def sim_report(folder: Path = argument("The folder of an experiment's results.", metavar="RUN")) -> None:
     """Write the HTML report of results that are there."""
     from netsum.simulation import programs
     from sim.experiments.store import load_store
@@ -220,14 +203,12 @@ def sim_report(
 
 @sim_app.command(
     "compare",
-    epilog=epilog(
-        ("netsum sim compare runs/sim/a runs/sim/b", "medians of both, and how they differ"),
-    ),
+    epilog=epilog("netsum sim compare runs/sim/a runs/sim/b  # medians of both, and how they differ"),
 )
 def sim_compare(
-    one: Annotated[Path, typer.Argument(metavar="A", help="The folder of an experiment's results.")],
-    other: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
-    as_json: AsJson = False,
+    one: Path = argument("The folder of an experiment's results.", metavar="A"),
+    other: Path = argument("Another one.", metavar="B"),
+    as_json: bool = json_option(),
 ) -> None:
     """Compare the results of two runs, combination by combination."""
     from netsum.terminal import ProgressRows, print_json
@@ -244,12 +225,14 @@ def sim_compare(
 
 
 def _open(name: str, settings: list[str] | None, folder: Path | None) -> tuple[Experiment, ResultStore]:
+def _open(chosen: Chosen) -> tuple[Experiment, Store]:
     from netsum.simulation import programs
     from sim.experiments.experiment import load_experiment
     from sim.experiments.store import ResultStore
 
-    read = load_experiment(name, dict(_setting(each) for each in settings or ()))
-    whole = folder or Path("runs") / "sim" / Path(name).stem
+    settings, folder = chosen.settings, chosen.folder
+    read = load_experiment(chosen.experiment, dict(map(_setting, settings)))
+    whole = folder or Path("runs") / "sim" / Path(chosen.experiment).stem
     # Other settings have a report of their own; points that both have are computed once.
     own = whole if folder or not settings else whole / re.sub(r"[^\w.=-]+", "_", ",".join(settings))[:100]
     return read, ResultStore(own, read, programs(), points=whole / "points")

@@ -1,28 +1,17 @@
 """`netsum switch`: the embedded switch as a process, and the switches of a controller."""
 
-import inspect
-from collections.abc import Callable
-from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
-
-import typer
+from typing import TYPE_CHECKING
 
 from netsum.cli import completions
 from netsum.cli.clients import as_operator
 from netsum.cli.controller_choice import announce, choose_controller
-from netsum.cli.options import (
-    AsJson,
-    ControllerOption,
-    ControllersTestbedOption,
-    LogFormatOption,
-    TlsCaOption,
-    TlsCertOption,
-    TlsKeyOption,
-)
+from netsum.cli.options import Connection, LogFormat, log_format_option
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum.command_errors import CommandError, UsageError
-from netsum_common.switch_options import ServeError, ServeOptionError, ServeOptions, flag_of
+from netsum.options import json_option
+from netsum_common.options import argument
+from netsum_common.switch_options import ServeError, ServeOptionError, ServeOptions
 
 if TYPE_CHECKING:
     from controller.service.client import OperatorClient
@@ -30,15 +19,9 @@ if TYPE_CHECKING:
 
 switch_app = Commands()
 
-SwitchName = Annotated[
-    str,
-    typer.Argument(
-        metavar="[NAME]",
-        help="The switch. Default: the controller's only one.",
-        show_default=False,
-        autocompletion=completions.switches,
-    ),
-]
+SWITCH = argument(
+    "The switch. Default: the controller's only one.", "", metavar="NAME", complete=completions.switches
+)
 
 
 @switch_app.callback()
@@ -46,55 +29,19 @@ def switch_group() -> None:
     """Run an embedded P4 switch, and look at switches."""
 
 
-def _with_switch_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of the switch's own process, as Typer takes them."""
-    *own, _ = inspect.signature(command).parameters.values()
-    added = []
-    for each, kind in zip(fields(ServeOptions), get_type_hints(ServeOptions).values(), strict=True):
-        about, several = each.metadata, each.default == ()
-        least, most = about["within"] or (None, None)
-        option = typer.Option(
-            *([flag_of(each.name)] if kind is bool else []),
-            help=about["help"],
-            min=1 if each.name == "ports" else least,  # The process may have none.
-            max=most,
-            metavar=about["metavar"],
-            rich_help_panel=about["panel"],
-        )
-        if about["read"] is not None:
-            kind = list[str] | None if several else str | None
-        default = None if several else each.default
-        added.append(
-            inspect.Parameter(
-                each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
-            )
-        )
-    # Typer reads these two.
-    command.__signature__ = inspect.Signature([*added, *own])  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in (*added, *own)}
-    return command
-
-
 @switch_app.command(
     "serve",
     epilog=epilog(
-        ("netsum switch serve --ports 4", "P4Runtime on 127.0.0.1:9559, ports on UDP 28275 to 28278"),
-        ("netsum switch serve --drop-ppm 10000", "with 1 % of the packets lost each way"),
-        ("netsum switch serve --program my.json --p4info my.p4info.txtpb", "any v1model program"),
-        (
-            "sudo netsum switch serve --interface 1@eth1 --interface 2@eth2 --pcap pcaps",
-            "between two interfaces",
-        ),
-        (
-            "sudo netsum switch serve --engine xdp --interface 1@eth1 --interface 2@eth2",
-            "the same in the kernel",
-        ),
+        "netsum switch serve --ports 4  # P4Runtime on 127.0.0.1:9559, ports on UDP 28275 to 28278",
+        "netsum switch serve --drop-ppm 10000  # with 1 % of the packets lost each way",
+        "netsum switch serve --program my.json --p4info my.p4info.txtpb  # any v1model program",
+        "sudo netsum switch serve --interface 1@eth1 --interface 2@eth2 --pcap pcaps  # between two interfaces",
+        "sudo netsum switch serve --engine xdp --interface 1@eth1 --interface 2@eth2  # the same in the kernel",
         ok="ended by Ctrl-C or SIGTERM",
         interrupted="",
     ),
 )
-@_with_switch_options
-def switch_serve(*, log_format: LogFormatOption = "text", **chosen: Any) -> None:
+def switch_serve(options: ServeOptions, log_format: LogFormat = log_format_option()) -> None:
     """Run the embedded switch until Ctrl-C: P4Runtime on one side, ports on the other.
 
     Ports are UDP sockets on loopback, or with `--interface` network interfaces. The switch is empty until a controller gives it a
@@ -105,16 +52,10 @@ def switch_serve(*, log_format: LogFormatOption = "text", **chosen: Any) -> None
     from sim.switch.serve import run
 
     configure_logs(log_format)
-    if chosen["program"] is not None:
-        warn_if_stale(chosen["program"])
+    if options.program is not None:
+        warn_if_stale(options.program)
     try:
-        for each in fields(ServeOptions):
-            read, text = each.metadata["read"], chosen[each.name]
-            if read is not None:
-                chosen[each.name] = (
-                    tuple(map(read, text or ())) if each.default == () else text and read(text)
-                )
-        run(ServeOptions(**chosen))
+        run(options)
     except ServeOptionError as error:
         raise UsageError(str(error)) from None
     except ServeError as error:
@@ -124,18 +65,12 @@ def switch_serve(*, log_format: LogFormatOption = "text", **chosen: Any) -> None
 @switch_app.command(
     "list",
     epilog=epilog(
-        ("netsum switch list", "the switches of the controller"),
-        (
-            "netsum switch list --json | jq -r '.[] | select(.state != \"ready\") | .reason'",
-            "what is wrong with which",
-        ),
+        "netsum switch list  # the switches of the controller",
+        "netsum switch list --json | jq -r '.[] | select(.state != \"ready\") | .reason'  # what is wrong with which",
     ),
 )
 @as_operator
-def list_switches(
-    client: "OperatorClient",
-    as_json: AsJson = False,
-) -> None:
+def list_switches(client: "OperatorClient", as_json: bool = json_option()) -> None:
     """List the switches of a controller: whether they are ready, and what room they have."""
     from controller.service.client import as_dict
     from netsum.terminal import ProgressRows, print_json
@@ -165,16 +100,12 @@ def list_switches(
 @switch_app.command(
     "show",
     epilog=epilog(
-        ("netsum switch show", "the only switch there is"),
-        ("netsum switch show s1 --testbed star-4", "a switch of a testbed"),
+        "netsum switch show  # the only switch there is",
+        "netsum switch show s1 --testbed star-4  # a switch of a testbed",
     ),
 )
 @as_operator
-def show(
-    client: "OperatorClient",
-    name: SwitchName = "",
-    as_json: AsJson = False,
-) -> None:
+def show(client: "OperatorClient", name: str = SWITCH, as_json: bool = json_option()) -> None:
     """Show a switch: its program, its slots and jobs, and the entries that its controller found wrong and repaired."""
     import datetime
 
@@ -210,19 +141,11 @@ def show(
 @switch_app.command(
     "ports",
     epilog=epilog(
-        ("netsum switch ports", "packets and bytes of every port, and what was dropped there"),
-        ("netsum switch ports s1 --json | jq '.[] | {name, rx_dropped, tx_dropped}'", "what was dropped"),
+        "netsum switch ports  # packets and bytes of every port, and what was dropped there",
+        "netsum switch ports s1 --json | jq '.[] | {name, rx_dropped, tx_dropped}'  # what was dropped",
     ),
 )
-def ports(
-    name: SwitchName = "",
-    controller: ControllerOption = None,
-    testbed: ControllersTestbedOption = None,
-    tls_ca: TlsCaOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
-    as_json: AsJson = False,
-) -> None:
+def ports(*, name: str = SWITCH, as_json: bool = json_option(), connection: Connection) -> None:
     """Show the ports of a switch: peer, packets, bytes, drops; also of a testbed without a controller.
 
     Packets and bytes are known where the switch runs on this machine, from the embedded engine or the interfaces' counters.
@@ -230,12 +153,11 @@ def ports(
     from controller.service.client import OperatorClient
     from netsum.cli.ports import ports_of, switch_of_testbed
     from netsum.terminal import ProgressRows, echo, print_json
-    from netsum_common.channel import TlsFiles
 
-    choice = choose_controller(controller, testbed, alone=True)
+    choice = choose_controller(connection.controller, connection.testbed, alone=True)
     announce(choice)
     if choice.address:
-        with OperatorClient(choice.address, tls=TlsFiles(tls_ca, tls_cert, tls_key)) as client:
+        with OperatorClient(choice.address, tls=connection.tls) as client:
             view = client.switch(name)
     else:
         assert choice.testbed is not None
@@ -260,19 +182,12 @@ def ports(
 @switch_app.command(
     "counters",
     epilog=epilog(
-        (
-            "netsum switch counters",
-            "what the P4 program counted, for each job and for packets that name none",
-        ),
-        ("netsum switch counters --json | jq .unadmitted.malformed", "malformed packets"),
+        "netsum switch counters  # what the P4 program counted, for each job and for packets that name none",
+        "netsum switch counters --json | jq .unadmitted.malformed  # malformed packets",
     ),
 )
 @as_operator
-def counters(
-    client: "OperatorClient",
-    name: SwitchName = "",
-    as_json: AsJson = False,
-) -> None:
+def counters(client: "OperatorClient", name: str = SWITCH, as_json: bool = json_option()) -> None:
     """Show the P4 program's counters: packets by outcome, for each job; unadmitted packets name no running job."""
     from netsum.terminal import ProgressRows, print_json, visible
 

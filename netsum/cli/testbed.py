@@ -1,21 +1,38 @@
 """`netsum testbed`: hosts, switches and links of a topology file, in network namespaces of this machine."""
 
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import typer
 
 from netsum.cli import completions, testbed_captures, testbed_up
 from netsum.cli.exits import fail
-from netsum.cli.options import AsJson, TestbedOption
+from netsum.cli.options import running_testbed_option
 from netsum.cli.parameters import Commands
 from netsum.cli.testbed_state import as_document, condition, node_environment, path_text, require_ready, show
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
+from netsum.options import json_option
+from netsum_common.options import argument, option
 
 testbed_app = Commands()
 
-LinkState = Literal["up", "down"]  # Whether a cable is plugged in.
 PROGRAM_MISSING = 127  # The status that shells give a command that they do not find.
+NODE = argument("A host or a switch.", complete=completions.nodes)
+
+
+@dataclass(frozen=True)
+class LinkOptions:
+    """A link, and what changes of it."""
+
+    one: str = argument("A host or a switch.", complete=completions.nodes)
+    other: str = argument("What it is linked to.", complete=completions.nodes)
+    state: Literal["up", "down"] | None = argument("Plugged in, or pulled out.", None, metavar="up|down")
+    rate: str | None = option("Rate from now on, such as 10mbit, or unlimited.", metavar="RATE")
+    loss: str | None = option("Loss from now on, each way, such as 0.1.", metavar="PERCENT")
+    latency: str | None = option("Latency from now on, such as 5ms (needs netem).", metavar="DELAY")
+    queue: str | None = option("Queue before the link from now on.", metavar="PACKETS")
+    testbed: str | None = running_testbed_option()
 
 
 @testbed_app.callback()
@@ -29,15 +46,15 @@ testbed_app.command("up", epilog=testbed_up.EPILOG)(testbed_up.up)
 @testbed_app.command(
     "down",
     epilog=epilog(
-        ("netsum testbed down", "the only one there is"),
-        ("netsum testbed down --all", "every one of this machine, also what crashed ones left"),
+        "netsum testbed down  # the only one there is",
+        "netsum testbed down --all  # every one of this machine, also what crashed ones left",
         ok="nothing of it is left but its run folder",
     ),
 )
 def down(
-    testbed: TestbedOption = None,
-    everything: Annotated[bool, typer.Option("--all", help="All testbeds of this machine.")] = False,
-    as_json: AsJson = False,
+    testbed: str | None = running_testbed_option(),
+    everything: bool = option("All testbeds of this machine.", False, "--all"),
+    as_json: bool = json_option(),
 ) -> None:
     """Take a testbed down, also the remains of a crashed one; processes that run on its hosts are ended."""
     from netsum.terminal import echo, print_json
@@ -65,18 +82,18 @@ def down(
     "exec",
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
     epilog=epilog(
-        ("netsum testbed exec h1 ping -c 3 10.0.0.2", "between hosts"),
-        ("netsum testbed exec s1 tcpdump -n -i s1-eth1", "switches have namespaces too"),
-        ("netsum testbed exec h1 bash", "a shell on the host"),
+        "netsum testbed exec h1 ping -c 3 10.0.0.2  # between hosts",
+        "netsum testbed exec s1 tcpdump -n -i s1-eth1  # switches have namespaces too",
+        "netsum testbed exec h1 bash  # a shell on the host",
         ok="the command's own status",
         fault="the command's own status, or there is no such host",
         interrupted="",
     ),
 )
 def execute(
-    node: Annotated[str, typer.Argument(help="A host or a switch.", autocompletion=completions.nodes)],
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="Program and arguments.")],
-    testbed: TestbedOption = None,
+    node: str = NODE,
+    command: tuple[str, ...] = argument("Program and arguments.", metavar="COMMAND..."),
+    testbed: str | None = running_testbed_option(),
 ) -> None:
     """Run a command on a host; it finds the controller by NETSUM_CONTROLLER."""
     import os
@@ -97,19 +114,15 @@ def execute(
 @testbed_app.command(
     "status",
     epilog=epilog(
-        ("netsum testbed status", "all testbeds of this machine"),
-        ("netsum testbed status --testbed star-4 --json", "one, as its testbed.json has it"),
+        "netsum testbed status  # all testbeds of this machine",
+        "netsum testbed status --testbed star-4 --json  # one, as its testbed.json has it",
         ok="printed; with --testbed: it is up, and all of its processes run",
         fault="there is no testbed of that name, or something of it does not run",
         interrupted="",
     ),
 )
 def status(
-    testbed: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="One testbed. Default: all.", autocompletion=completions.testbeds),
-    ] = None,
-    as_json: AsJson = False,
+    testbed: str | None = running_testbed_option("One testbed. Default: all."), as_json: bool = json_option()
 ) -> None:
     """List the testbeds, with the parts of each and whether it runs."""
     from netsum.terminal import echo, print_json
@@ -132,16 +145,14 @@ def status(
 @testbed_app.command(
     "restart",
     epilog=epilog(
-        ("netsum testbed restart s1", "the switch comes back empty; the controller programs it again"),
-        ("netsum testbed restart controller", "running jobs go on"),
+        "netsum testbed restart s1  # the switch comes back empty; the controller programs it again",
+        "netsum testbed restart controller  # running jobs go on",
         ok="it is ready again",
     ),
 )
 def restart(
-    process: Annotated[
-        str, typer.Argument(help="A switch, or `controller`.", autocompletion=completions.processes)
-    ],
-    testbed: TestbedOption = None,
+    process: str = argument("A switch, or `controller`.", complete=completions.processes),
+    testbed: str | None = running_testbed_option(),
 ) -> None:
     """End a switch or the controller, if it still runs, and start it anew."""
     from topologies import keeper
@@ -158,61 +169,43 @@ testbed_app.command("captures", epilog=testbed_captures.EPILOG)(testbed_captures
 @testbed_app.command(
     "link",
     epilog=epilog(
-        ("netsum testbed link h1 s1 down", "pull the cable of h1"),
-        ("netsum testbed link h1 s1 up", "plug it in again"),
-        ("netsum testbed link h1 s1 --rate 10mbit --loss 1", "from now on 10 Mbit/s, and 1 % lost each way"),
+        "netsum testbed link h1 s1 down  # pull the cable of h1",
+        "netsum testbed link h1 s1 up  # plug it in again",
+        "netsum testbed link h1 s1 --rate 10mbit --loss 1  # from now on 10 Mbit/s, and 1 % lost each way",
         ok="done",
         interrupted="",
     ),
 )
-def link(
-    one: Annotated[str, typer.Argument(help="A host or a switch.", autocompletion=completions.nodes)],
-    other: Annotated[str, typer.Argument(help="What it is linked to.", autocompletion=completions.nodes)],
-    state: Annotated[
-        LinkState | None, typer.Argument(metavar="[up|down]", help="Plugged in, or pulled out.")
-    ] = None,
-    rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Rate from now on, such as 10mbit, or unlimited.")
-    ] = None,
-    loss: Annotated[
-        str | None, typer.Option(metavar="PERCENT", help="Loss from now on, each way, such as 0.1.")
-    ] = None,
-    latency: Annotated[
-        str | None, typer.Option(metavar="DELAY", help="Latency from now on, such as 5ms (needs netem).")
-    ] = None,
-    queue: Annotated[
-        str | None, typer.Option(metavar="PACKETS", help="Queue before the link from now on.")
-    ] = None,
-    testbed: TestbedOption = None,
-) -> None:
+def link(options: LinkOptions) -> None:
     """Pull a cable out, plug it in again, or change rate, loss, latency and queue of a link while it carries packets.
 
     Changes apply to both directions. Packets that wait in the link's queue at that moment are lost.
     """
-    from netsum.cli.testbed_links import change, read_changes
+    from netsum.cli.testbed_links import CHANGES, change, read_changes
     from netsum.terminal import echo
     from topologies.run_folder import find_testbed
 
-    options = {"rate": rate, "loss": loss, "latency": latency, "queue": queue}
-    changes = read_changes({key: text for key, text in options.items() if text is not None}, "--")
+    words = {key: getattr(options, key) for key in CHANGES}
+    changes = read_changes({key: text for key, text in words.items() if text is not None}, "--")
+    state = options.state
     if state is None and not changes:
         raise UsageError("expected up, down, --rate, --loss, --latency or --queue")
-    found = find_testbed(testbed)
+    found = find_testbed(options.testbed)
     require_ready(found)
     up = None if state is None else state == "up"
-    echo(change(found, one, other, up=up, changes=changes))
+    echo(change(found, options.one, options.other, up=up, changes=changes))
 
 
 @testbed_app.command(
     "shell",
     epilog=epilog(
-        ("netsum testbed shell", "a prompt: pingall, iperf h1 h2, h1 ip route, link h1 s1 loss=1, help"),
-        ("echo pingall | netsum testbed shell --testbed star-4", "one command from a script"),
+        "netsum testbed shell  # a prompt: pingall, iperf h1 h2, h1 ip route, link h1 s1 loss=1, help",
+        "echo pingall | netsum testbed shell --testbed star-4  # one command from a script",
         ok="the prompt was left; of a script: all of its commands succeeded",
         fault="a command of the script failed, or there is no such testbed",
     ),
 )
-def shell(testbed: TestbedOption = None) -> None:
+def shell(testbed: str | None = running_testbed_option()) -> None:
     """Open a prompt on a running testbed, as Mininet's: pings between all hosts, iperf, commands on nodes, links that change.
 
     Where standard input is no terminal, its lines are run as a script.
@@ -235,9 +228,9 @@ def shell(testbed: TestbedOption = None) -> None:
 
 
 @testbed_app.command(
-    "topologies", epilog=epilog(("netsum testbed topologies", "what `up` takes by name"), interrupted="")
+    "topologies", epilog=epilog("netsum testbed topologies  # what `up` takes by name", interrupted="")
 )
-def list_topologies(as_json: AsJson = False) -> None:
+def list_topologies(as_json: bool = json_option()) -> None:
     """List the topologies that come with netsum."""
     from netsum.terminal import ProgressRows, echo, print_json
     from topologies.topology_file import FILES, load_topology, shipped_topologies

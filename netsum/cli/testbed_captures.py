@@ -1,27 +1,24 @@
 """`netsum testbed captures`."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from netsum.cli.options import AsJson, TestbedOption
+from netsum.cli.options import running_testbed_option
 from netsum.cli.texts import epilog
+from netsum.options import json_option
+from netsum_common.options import option
 
 EPILOG = epilog(
-    ("netsum testbed captures", "one file per port, beside those of the switches"),
-    ("netsum testbed captures --port s1-eth1", "of one port"),
+    "netsum testbed captures  # one file per port, beside those of the switches",
+    "netsum testbed captures --port s1-eth1  # of one port",
     ok="the captures are merged",
     fault="the testbed has no captures: it was brought up without --pcap",
 )
 
 
 def captures(
-    testbed: TestbedOption = None,
-    port: Annotated[
-        str | None, typer.Option(help="A switch's interface, such as s1-eth1; default: all.")
-    ] = None,
-    as_json: AsJson = False,
+    testbed: str | None = running_testbed_option(),
+    port: str | None = option("A switch's interface, such as s1-eth1; default: all."),
+    as_json: bool = json_option(),
 ) -> None:
     """Merge what came in and what left by each port, over all starts of its switch, into one pcapng file with directions."""
     from host_agent.words import plural

@@ -33,19 +33,9 @@ assert {field for field, _ in CHANGES.values()} == LINK_FIELDS
 
 
 def read_changes(words: Mapping[str, str], prefix: str = "") -> dict[str, int | None]:
-    """Read new values of a link.
+    """Read new values of a link, by the keys of `CHANGES`; UsageError says what was expected.
 
-    Parameters
-    ----------
-    words
-        Values by the keys of `CHANGES`.
-    prefix
-        The prefix of a key as the user wrote it, such as ``--``.
-
-    Raises
-    ------
-    UsageError
-        One cannot be read; the message says what is expected.
+    `prefix`: the prefix of a key as the user wrote it, such as ``--``.
     """
     changes = {}
     for word, text in words.items():
@@ -62,10 +52,7 @@ def change(
 ) -> str:
     """Change a link, and return a line that describes it.
 
-    Parameters
-    ----------
-    up
-        Whether the cable is plugged in from now on; None: as it is.
+    `up`: whether the cable is plugged in from now on; None: as it is.
     """
     number = find_link(testbed, one, other)
     if changes:

@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ def read_topology(name: str, rate: str | None, loss: str | None, queue: int | No
 
 
 def own_programs(
-    name: str, network: "Topology", programs: list[str], p4infos: list[str], entries: list[str]
+    name: str, network: "Topology", programs: Sequence[str], p4infos: Sequence[str], entries: Sequence[str]
 ) -> "dict[str, UserProgram]":
     """Return which programs of the user's own a topology and the command line give which switches, read and checked."""
     from controller.user_programs.files import FileOptions, choose

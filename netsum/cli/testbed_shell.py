@@ -37,13 +37,7 @@ USAGE: Final = {
 
 
 class TestbedShell(cmd.Cmd):
-    """Reads commands from a terminal or a script, as Mininet's prompt does.
-
-    Parameters
-    ----------
-    script
-        Where lines come from; None: a prompt on the terminal.
-    """
+    """Reads commands from a script, or without one from a prompt on the terminal, as Mininet's does."""
 
     __test__ = False  # The name begins with Test, but pytest must not collect the class.
 

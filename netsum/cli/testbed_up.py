@@ -1,112 +1,81 @@
 """`netsum testbed up`: bring up a topology."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Literal
 
 from netsum.cli import completions
-from netsum.cli.options import AsJson, SwitchKind
 from netsum.cli.testbed_plan import controller_command, loader_command, own_programs, read_topology
 from netsum.cli.testbed_state import print_up
 from netsum.cli.texts import epilog
 from netsum.command_errors import CommandError, UsageError
+from netsum.options import json_option, lanes_option
 from netsum_common.lane_counts import Lanes
+from netsum_common.options import argument, option
 from netsum_common.targets import PROCESS_TARGETS
+
+if TYPE_CHECKING:
+    SwitchKind = str  # The name of the target that runs the P4 program.
+else:
+    SwitchKind = Literal[tuple(PROCESS_TARGETS)]
 
 IP_HEADERS_BYTES = 28  # IPv4 and UDP.
 
 RUNS = Path("runs")  # The parent of the runs' folders, relative to the working directory.
 
 EPILOG = epilog(
-    (
-        "netsum testbed up star-4",
-        "four hosts on an embedded switch, links of 100 Mbit/s, and a controller",
-    ),
-    ("netsum testbed up leaf-spine-4 --web", "and a page in the browser that shows it"),
-    ("netsum testbed up star-4 --switch bmv2 --lanes 64 --rate 10mbit", "the same on BMv2, slower"),
-    (
-        "netsum testbed up dumbbell --testbed mine --pcap",
-        "two switches and cross traffic; all packets in files",
-    ),
-    (
-        "netsum testbed up my-network.json --no-controller",
-        "switches without a program, for your own controller",
-    ),
-    (
-        "netsum testbed up pod-topo/topology.json",
-        "with runtime_json: the program and entries of p4lang's tutorials",
-    ),
-    (
-        "netsum testbed up star-2 --program my.json --entries s1=my-entries.json",
-        "your own program on all switches, with table entries",
-    ),
+    "netsum testbed up star-4  # four hosts on an embedded switch, links of 100 Mbit/s, and a controller",
+    "netsum testbed up leaf-spine-4 --web  # and a page in the browser that shows it",
+    "netsum testbed up star-4 --switch bmv2 --lanes 64 --rate 10mbit  # the same on BMv2, slower",
+    "netsum testbed up dumbbell --testbed mine --pcap  # two switches and cross traffic; all packets in files",
+    "netsum testbed up my-network.json --no-controller  # switches without a program, for your own controller",
+    "netsum testbed up pod-topo/topology.json  # with runtime_json: the program and entries of p4lang's tutorials",
+    "netsum testbed up star-2 --program my.json --entries s1=my-entries.json"
+    "  # your own program on all switches, with table entries",
     ok="all of it is up",
 )
 
 
-def up(
-    topology: Annotated[
-        str,
-        typer.Argument(
-            help="A topology that comes with netsum (`netsum testbed topologies`), or a JSON file.",
-            autocompletion=completions.topologies,
-        ),
-    ],
-    switch: Annotated[SwitchKind, typer.Option(help="Who runs the P4 program.")] = "embedded",
-    lanes: Annotated[
-        Lanes | None, typer.Option(help="int32 values a packet carries. Default: 256; 64 with BMv2.")
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option(metavar="RATE", help="Rate of every link, as 100mbit, instead of the file's."),
-    ] = None,
-    loss: Annotated[
-        str | None,
-        typer.Option(metavar="PERCENT", help="Loss of every link, each way, as 0.1, instead of the file's."),
-    ] = None,
-    queue: Annotated[
-        int | None,
-        typer.Option(min=1, max=1_000_000, metavar="PACKETS", help="Queue of every link with a rate."),
-    ] = None,
-    testbed: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="What to call the testbed. Default: the topology's name."),
-    ] = None,
-    controller: Annotated[
-        bool, typer.Option(help="Start a controller, which programs the switches and which workers join.")
-    ] = True,
-    program: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[SWITCH=]FILE",
-            help="Your own program, compiled for BMv2, instead of netsum's; no controller is started then. Once for all "
-            "switches, or for each.",
-        ),
-    ] = None,
-    p4info: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[SWITCH=]FILE", help="P4Info of that program. Default: the one beside it."),
-    ] = None,
-    entries: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[SWITCH=]FILE",
-            help="Table entries, multicast groups and clone sessions for it: a runtime_json of p4lang's tutorials.",
-        ),
-    ] = None,
-    web: Annotated[
-        bool,
-        typer.Option("--web", help="Serve the window of the controller: a page that shows network and jobs."),
-    ] = False,
-    pcap: Annotated[
-        bool, typer.Option("--pcap", help="Write the packets of every switch port to the run folder.")
-    ] = False,
-    foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay until Ctrl-C, and take it down then.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(frozen=True)
+class UpOptions:
+    """A testbed to bring up."""
+
+    topology: str = argument(
+        "A topology that comes with netsum (`netsum testbed topologies`), or a JSON file.",
+        complete=completions.topologies,
+    )
+    switch: SwitchKind = option("Who runs the P4 program.", "embedded")
+    lanes: Lanes | None = lanes_option(None, "int32 values a packet carries. Default: 256; 64 with BMv2.")
+    rate: str | None = option("Rate of every link, as 100mbit, instead of the file's.", metavar="RATE")
+    loss: str | None = option(
+        "Loss of every link, each way, as 0.1, instead of the file's.", metavar="PERCENT"
+    )
+    queue: int | None = option("Queue of every link with a rate.", within=(1, 1_000_000), metavar="PACKETS")
+    testbed: str | None = option("What to call the testbed. Default: the topology's name.", metavar="NAME")
+    controller: bool = option("Start a controller, which programs the switches and which workers join.", True)
+    program: tuple[str, ...] = option(
+        "Your own program, compiled for BMv2, instead of netsum's; no controller is started then. Once for all switches, "
+        "or for each.",
+        (),
+        metavar="[SWITCH=]FILE",
+    )
+    p4info: tuple[str, ...] = option(
+        "P4Info of that program. Default: the one beside it.", (), metavar="[SWITCH=]FILE"
+    )
+    entries: tuple[str, ...] = option(
+        "Table entries, multicast groups and clone sessions for it: a runtime_json of p4lang's tutorials.",
+        (),
+        metavar="[SWITCH=]FILE",
+    )
+    web: bool = option(
+        "Serve the window of the controller: a page that shows network and jobs.", False, "--web"
+    )
+    pcap: bool = option("Write the packets of every switch port to the run folder.", False, "--pcap")
+    foreground: bool = option("Stay until Ctrl-C, and take it down then.", False, "--foreground")
+    as_json: bool = json_option()
+
+
+def up(options: UpOptions) -> None:
     """Bring up a topology: it stays until `netsum testbed down`.
 
     Every host and switch has a network namespace of its own; the rates, queues and losses of the links hold in both
@@ -119,16 +88,17 @@ def up(
     from topologies.mininet_testbed import missing_for_mininet
     from topologies.run_folder import find_testbed, new_run_folder
 
-    network = read_topology(topology, rate, loss, queue)
-    own = own_programs(topology, network, program or [], p4info or [], entries or [])
-    if own and (lanes is not None or not controller):
-        option = "--lanes" if lanes is not None else "--no-controller"
-        raise UsageError(f"{option} is of netsum's program, and {network.name} runs your own: leave it out")
-    controller = controller and not own
-    if web and not controller:
+    switch = options.switch
+    network = read_topology(options.topology, options.rate, options.loss, options.queue)
+    own = own_programs(options.topology, network, options.program, options.p4info, options.entries)
+    if own and (options.lanes is not None or not options.controller):
+        wrong = "--lanes" if options.lanes is not None else "--no-controller"
+        raise UsageError(f"{wrong} is of netsum's program, and {network.name} runs your own: leave it out")
+    controller = options.controller and not own
+    if options.web and not controller:
         raise UsageError("--web shows what a controller knows: leave out --no-controller and --program")
-    name = testbed or network.name
-    lane_count = int(lanes or PROCESS_TARGETS[switch].usual_lanes)
+    name = options.testbed or network.name
+    lane_count = options.lanes or PROCESS_TARGETS[switch].usual_lanes
     needed = IP_HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * lane_count
     if controller and network.mtu < needed:
         raise UsageError(
@@ -151,12 +121,12 @@ def up(
         lanes=lane_count,
         folder=folder,
         udp_port=UDP_PORT,
-        capture=pcap,
-        controller=controller_command(lane_count, web) if controller else None,
+        capture=options.pcap,
+        controller=controller_command(lane_count, options.web) if controller else None,
         own_programs=tuple(own),
         loader=loader_command(),
     )
-    if not foreground:
-        print_up(keeper.detach(plan), as_json)
+    if not options.foreground:
+        print_up(keeper.detach(plan), options.as_json)
         return
-    keeper.keep(plan, lambda: print_up(find_testbed(name), as_json))
+    keeper.keep(plan, lambda: print_up(find_testbed(name), options.as_json))

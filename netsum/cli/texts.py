@@ -10,16 +10,14 @@ EXIT_STATUSES = {
 }
 
 
-def epilog(*examples: tuple[str, str], **particular: str) -> str:
+def epilog(*examples: str, **particular: str) -> str:
     """Write the end of a help in Markdown.
 
-    Parameters
-    ----------
-    particular
-        The meaning of an exit status for this command, by its name in lower case: `ok`, `fault`, `interrupted`; empty if the
-        command never ends with it.
+    `examples`: command lines, each with its meaning as a comment. `particular`: the meaning of an exit status for this command,
+    by its name in lower case: `ok`, `fault`, `interrupted`; empty if the command never ends with it.
     """
-    shown = "\n".join(f"    # {what}\n    {line}" for line, what in examples)
+    pairs = [each.rsplit("  # ", 1) for each in examples]
+    shown = "\n".join(f"    # {what}\n    {line}" for line, what in pairs)
     numbers = {"ok": OK, "fault": FAULT, "interrupted": INTERRUPTED}
     meanings = EXIT_STATUSES | {numbers[name]: meaning for name, meaning in particular.items()}
     statuses = "\n".join(f"- {number}: {meaning}" for number, meaning in meanings.items() if meaning)

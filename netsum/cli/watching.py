@@ -30,15 +30,7 @@ EVENTS_SHOWN = 5
 
 
 def watch_job(client: OperatorClient, name: str, *, interval_s: float, most: int, as_json: bool) -> None:
-    """Show a job until it ends, or `most` times.
-
-    Parameters
-    ----------
-    most
-        0: until the job ends.
-    as_json
-        Whether to print one JSON document a line instead of a live view.
-    """
+    """Show a job until it ends, or `most` times if that is not 0: live, or as one JSON document a line."""
     views: Iterator[JobView] = islice(client.watch_job(name, interval_s), most or None)
     if as_json:
         for view in views:

@@ -1,29 +1,22 @@
 """`netsum wireshark`."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from netsum.cli.texts import epilog
 from netsum.command_errors import CommandError, UsageError
+from netsum_common.options import option
 
 EPILOG = epilog(
-    ("netsum wireshark --install", "from now on Wireshark and tshark know the protocol"),
-    (
-        'tshark -X lua_script:"$(netsum wireshark)" -r port1.pcap -Y netsum.retransmission',
-        "without installing it",
-    ),
+    "netsum wireshark --install  # from now on Wireshark and tshark know the protocol",
+    'tshark -X lua_script:"$(netsum wireshark)" -r port1.pcap -Y netsum.retransmission  # without installing it',
 )
 
 
 def wireshark(
-    install: Annotated[
-        bool, typer.Option("--install", help="Put it where Wireshark and tshark load it from by themselves.")
-    ] = False,
-    folder: Annotated[
-        Path | None, typer.Option(help="Where to install it. Default: your own folder for Lua plugins.")
-    ] = None,
+    install: bool = option(
+        "Put it where Wireshark and tshark load it from by themselves.", False, "--install"
+    ),
+    folder: Path | None = option("Where to install it. Default: your own folder for Lua plugins."),
 ) -> None:
     """Print the path of the dissector for Wireshark and tshark, or install it.
 

@@ -13,6 +13,7 @@ from host_agent.wire.constants import UDP_PORT
 from netsum.compiling import await_compiled, compiling
 from netsum.digits.dataset import Images, load_digits
 from netsum.digits.digits_report import Reference, table
+from netsum.digits.options import DigitsOptions
 from netsum.digits.task import DigitsTask
 from netsum.digits.training import (
     TrainingOutcome,
@@ -51,32 +52,23 @@ class Demo:
         return kind(self.task.workers, UDP_PORT, folder, drop_ppm=round(drop_percent * 10_000))
 
 
-def plan_demo(
-    *,
-    workers: int,
-    lanes: int | None,
-    steps: int | None,
-    drop_percent: float,
-    in_mininet: bool,
-    on_bmv2: bool,
-) -> Demo:
     """Return the settings of a demonstration, with defaults that suit the switch, and check that the switch can run.
-
     `workers`, `lanes`, `steps`: of the task; None: a default that suits the switch. `drop_percent`, `in_mininet`, `on_bmv2`: see
-    `Demo`. Raises TestbedError if the machine lacks something that the switch or the testbed needs.
-    """
+def plan_demo(options: DigitsOptions) -> Demo:
+    """Fill in what suits the switch; TestbedError if the machine lacks something that the switch or the testbed needs."""
+    on_bmv2, workers = options.switch == "bmv2", options.workers
     task = BMV2_TASK if on_bmv2 else EMBEDDED_TASK
     task = replace(
         task,
         workers=workers,
-        lanes=lanes or task.lanes,
-        steps=steps or task.steps,
+        lanes=options.lanes or task.lanes,
+        steps=options.steps or task.steps,
         batch=GLOBAL_BATCH // workers,
     )
-    lacking = Bmv2Star.lacking() if on_bmv2 else EmbeddedStar.lacking() if in_mininet else None
+    lacking = Bmv2Star.lacking() if on_bmv2 else EmbeddedStar.lacking() if options.mininet else None
     if lacking is not None:
         raise TestbedError(f"{lacking}; `netsum run digits` runs the embedded switch on loopback without it")
-    return Demo(task, drop_percent, in_mininet or on_bmv2, on_bmv2)
+    return Demo(task, options.drop_percent, options.mininet or on_bmv2, on_bmv2)
 
 
 def run_demo(demo: Demo, console: Console) -> bool:

@@ -1,11 +1,12 @@
 """Explorations with progress, checkpoints and files of their findings."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from netsum.command_errors import UsageError
 from netsum.explore.files import write_schedule_files
+from netsum.explore.options import ExploreOptions
 from netsum.programs import compiled_program, warn_if_stale
 from netsum.terminal import ProgressRows, echo_progress
 from sim.explore import checkpoint as checkpoints
@@ -14,6 +15,7 @@ from sim.explore.engine.world import LEFT_OUT_WRONGLY, MACHINE_ERROR
 from sim.explore.scenario import ExplorerScenario
 from sim.explore.schedules import read_schedule, text
 from sim.explore.search import Order, Search, SearchProgress, SearchResult
+from sim.explore.search import Progress, Result, Search
 from sim.explore.shrink import violates
 from sim.explore.story import events_of, steps_of
 from sim.explore.system import System
@@ -55,22 +57,13 @@ def _extras(scenario: ExplorerScenario) -> str:
     return "; ".join(extras)
 
 
-def run(
-    names: Sequence[str],
-    *,
-    order: Order,
-    reduce: bool,
-    symmetry: bool | None,
-    memory_bytes: int,
-    checkpoint: Path | None,
-    every_s: float,
-    out: Path,
-) -> bool:
+def run(options: ExploreOptions) -> bool:
     """Explore configurations one after the other; returns whether all were explored in full and nothing was violated."""
+    names = options.names or ("smallest",)
     for name in names:
         if name not in CONFIGURATIONS:
             raise UsageError(f"there is no configuration {name!r}: `netsum explore --list` shows them")
-    if checkpoint is not None and len(names) > 1:
+    if options.checkpoint is not None and len(names) > 1:
         raise UsageError("--checkpoint keeps one exploration: give one configuration")
     clean = True
     program = compiled_program(_LANES).json
@@ -80,24 +73,25 @@ def run(
         many = system.scenario.workers >= _SYMMETRY_WORKERS
         search = Search(
             system,
-            order=order,
-            reduce=reduce,
-            symmetry=many and reduce if symmetry is None else symmetry,
-            memory_bytes=memory_bytes,
+            order="breadth" if options.shortest else "largest",
+            reduce=not options.all_states,
+            symmetry=many and not options.all_states if options.symmetry is None else options.symmetry,
+            memory_bytes=options.memory << 20,
         )
-        clean &= _run(search, program, checkpoint, every_s, out)
+        clean &= _run(search, program, options.checkpoint, options)
     return clean
 
 
 def resume(folder: Path, memory_bytes: int, every_s: float, out: Path) -> bool:
+def go_on(folder: Path, options: ExploreOptions) -> bool:
     """Continue the search in a folder; returns as `run`."""
     echo_progress("compiling or loading the explorer …")
-    search, program = checkpoints.load(folder, memory_bytes)
+    search, program = checkpoints.load(folder, options.memory << 20)
     warn_if_stale(program)
-    return _run(search, program, folder, every_s, out)
+    return _run(search, program, folder, options)
 
 
-def _run(search: Search, program: Path, checkpoint: Path | None, every_s: float, out: Path) -> bool:
+def _run(search: Search, program: Path, checkpoint: Path | None, options: ExploreOptions) -> bool:
     name = search.system.scenario.name
     last = {"shown": time.monotonic(), "saved": time.monotonic()}
 
@@ -106,7 +100,7 @@ def _run(search: Search, program: Path, checkpoint: Path | None, every_s: float,
         if now - last["shown"] >= _PROGRESS_S:
             last["shown"] = now
             echo_progress(f"{name}: {_counts(progress)}", again=True)
-        if checkpoint is not None and now - last["saved"] >= every_s:
+        if checkpoint is not None and now - last["saved"] >= options.every:
             started = time.monotonic()
             checkpoints.save(search, program, checkpoint)
             last["saved"] = time.monotonic() + 10 * (time.monotonic() - started)
@@ -126,7 +120,7 @@ def _run(search: Search, program: Path, checkpoint: Path | None, every_s: float,
         echo_progress(f"kept in {checkpoint}: go on with more --memory and --resume {checkpoint}")
     if result.outcome == "violated" and result.violation not in (LEFT_OUT_WRONGLY, MACHINE_ERROR):
         made = steps_of(search.system, result.way)
-        write_schedule_files(search.system, made, result.violation, out / name, "")
+        write_schedule_files(search.system, made, result.violation, options.out / name, "")
     return result.outcome == "exhausted"
 
 

@@ -4,7 +4,6 @@
 ``python -m sim.switch.serve --interface 1@s1-eth1 --interface 2@s1-eth2`` has network interfaces (root).
 """
 
-import argparse
 import ipaddress
 import json
 import logging
@@ -14,16 +13,16 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import fields
 from types import FrameType
-from typing import Any, Literal, TextIO, get_args, get_origin, get_type_hints
+from typing import Any, TextIO
 
 from google.protobuf import text_format
 
 from netsum_common.logs import VARIABLE, configure_logs, recorded
 from netsum_common.loopback import is_loopback
+from netsum_common.options import options_of, parse
 from netsum_common.p4rt import p4runtime_pb2
-from netsum_common.switch_options import UDP_PORT, ServeError, ServeOptionError, ServeOptions, flag_of
+from netsum_common.switch_options import UDP_PORT, ServeError, ServeOptionError, ServeOptions
 from sim.switch.bpf.pins import Pins
 from sim.switch.bpf.ports import XdpChassis, XdpPorts
 from sim.switch.p4runtime import (
@@ -224,14 +223,16 @@ def _check_values(options: ServeOptions) -> None:
         "pin": (in_kernel, "with --engine xdp"),
         "pcap_limit": (options.pcap is not None, "with --pcap"),
     }
-    for each in fields(ServeOptions):
-        value, flag = getattr(options, each.name), flag_of(each.name)
+    for each in options_of(ServeOptions):
+        value = getattr(options, each.name)
         applies, where = works.get(each.name, (True, ""))
         if value != each.default and not applies:
-            raise ServeOptionError(f"{flag} works only {where}")
-        least, most = each.metadata["within"] or (None, None)
-        if least is not None and value is not None and not least <= value <= most:
-            raise ServeOptionError(f"{flag}: expected a number between {least:,} and {most:,}, not {value}")
+            raise ServeOptionError(f"{each.flag} works only {where}")
+        least, most = each.declared.within
+        if None not in (value, least, most) and not least <= value <= most:
+            raise ServeOptionError(
+                f"{each.flag}: expected a number between {least:,} and {most:,}, not {value}"
+            )
 
 
 def _tls(options: ServeOptions) -> TlsFiles:
@@ -308,30 +309,13 @@ def _announce(options: ServeOptions, server: P4RuntimeServer, ports: PortDriver 
             pipe.write(json.dumps(line) + "\n")
 
 
-def parse_options(arguments: Sequence[str] | None) -> ServeOptions:
-    """Read the command line; None reads that of the process."""
-    parser = argparse.ArgumentParser(prog="python -m sim.switch.serve", description="Run an embedded switch.")
-    for each, kind in zip(fields(ServeOptions), get_type_hints(ServeOptions).values(), strict=True):
-        how: dict[str, Any] = {"default": each.default, "help": each.metadata["help"]}
-        if kind is bool:
-            how["action"] = "store_true"
-        elif get_origin(kind) is Literal:
-            how["choices"] = get_args(kind)
-        else:
-            how["type"] = each.metadata["read"] or (get_args(kind) or (kind,))[0]
-            how["metavar"] = each.metadata["metavar"]
             if each.default == ():
                 how |= {"action": "append", "default": []}
-        parser.add_argument(flag_of(each.name), **how)
-    chosen = vars(parser.parse_args(arguments))
-    return ServeOptions(**{**chosen, "interface": tuple(chosen["interface"])})
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a switch as the command line says; the exit status: 0 after a signal, 2 for a wrong option, 1 for another error."""
     configure_logs(os.environ.get(VARIABLE, "text"))
     try:
-        run(parse_options(arguments))
+        run(parse(ServeOptions, arguments, "python -m sim.switch.serve", "Run an embedded switch."))
     except ServeError as error:
         if not recorded(str(error), logging.ERROR):
             print(f"sim.switch: {error}", file=sys.stderr)

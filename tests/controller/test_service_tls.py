@@ -13,7 +13,7 @@ from controller.service.client import OperatorClient
 from controller.service.serve import ServiceOptions
 from controller.session import P4RuntimeSession
 from host_agent.joining import JoinError, join
-from netsum.aggregator import Agent, AggregatorError
+from netsum.aggregator import Agent, AgentPlan, AggregatorError
 from netsum.cli.app import app
 from netsum_common.channel import ChannelError, TlsFiles
 from sim.switch.p4runtime import P4RuntimeServer
@@ -112,7 +112,9 @@ def test_a_certificate_that_is_not_accepted_is_said_to_be(
             operator.jobs()
         with pytest.raises(JoinError, match="nothing" + said):
             join(service.address, job="job", rank=0, world_size=1, tls=trusting)
-        agent = Agent(service.address, "agg", "127.0.0.1", "127.0.0.1:0", tmp_path, udp_port=0, tls=trusting)
+        agent = Agent(
+            AgentPlan(service.address, "agg", "127.0.0.1", "127.0.0.1:0", tmp_path, udp_port=0, tls=trusting)
+        )
         with agent, pytest.raises(AggregatorError, match="no controller" + said):
             agent.serve()
 

@@ -15,7 +15,7 @@ from controller.service.serve import ServiceOptions
 from host_agent.joining import join
 from host_agent.joining.addresses import own_addresses
 from host_agent.wire.constants import POOL_SLOTS, UDP_PORT
-from netsum.aggregator import Agent, AggregatorError
+from netsum.aggregator import Agent, AgentPlan, AggregatorError
 from netsum.programs import compiled_program
 from netsum.star_service import star_network
 from tests.controller.service_harness import ServiceThread, service_on, until
@@ -44,7 +44,9 @@ def test_a_job_runs_on_a_host_and_returns_to_the_switch(service: ServiceThread, 
     folder.mkdir()
     with (
         OperatorClient(service.address, timeout_s=DEADLINE_S) as operator,
-        Agent(service.address, "host", "127.0.9.8", f"unix:{folder}/p4.sock", folder, udp_port=0) as agent,
+        Agent(
+            AgentPlan(service.address, "host", "127.0.9.8", f"unix:{folder}/p4.sock", folder, udp_port=0)
+        ) as agent,
         ThreadPoolExecutor(16) as pool,
         ExitStack() as closing,
     ):
@@ -75,7 +77,7 @@ def test_a_job_runs_on_a_host_and_returns_to_the_switch(service: ServiceThread, 
 
 def test_an_agent_without_a_controller(tmp_path: Path) -> None:
     with (
-        Agent(f"unix:{tmp_path}/none.sock", "host", "127.0.9.8", "unix:x", tmp_path) as agent,
+        Agent(AgentPlan(f"unix:{tmp_path}/none.sock", "host", "127.0.9.8", "unix:x", tmp_path)) as agent,
         pytest.raises(AggregatorError, match="^no controller answers at unix:.*/none.sock"),
     ):
         agent.serve()
@@ -89,7 +91,9 @@ def test_an_agent_takes_contributions_at_an_address_of_the_network(
         pytest.skip("this machine has no address but loopback")
     with (
         OperatorClient(service.address, timeout_s=DEADLINE_S) as operator,
-        Agent(service.address, "host", address, f"unix:{tmp_path}/p4.sock", tmp_path, udp_port=0) as agent,
+        Agent(
+            AgentPlan(service.address, "host", address, f"unix:{tmp_path}/p4.sock", tmp_path, udp_port=0)
+        ) as agent,
         ThreadPoolExecutor(1) as pool,
     ):
         registered = threading.Event()
@@ -114,7 +118,7 @@ def test_an_agent_whose_switch_cannot_start_does_not_register(
     service: ServiceThread, tmp_path: Path, ip: str, p4runtime: str, reason: str
 ) -> None:
     with (
-        Agent(service.address, "host", ip, p4runtime, tmp_path) as agent,
+        Agent(AgentPlan(service.address, "host", ip, p4runtime, tmp_path)) as agent,
         pytest.raises(AggregatorError, match=f"^the switch cannot be started on this host: .*{reason}"),
     ):
         agent.serve()
@@ -126,7 +130,7 @@ def test_an_agent_whose_p4runtime_port_is_taken_does_not_register(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with (
-            Agent(service.address, "host", "127.0.9.8", address, tmp_path) as agent,
+            Agent(AgentPlan(service.address, "host", "127.0.9.8", address, tmp_path)) as agent,
             pytest.raises(AggregatorError, match=f"P4Runtime cannot listen on {address}: it is in use"),
         ):
             agent.serve()

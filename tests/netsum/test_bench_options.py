@@ -1,15 +1,11 @@
 """`netsum bench` reports wrong options as errors before anything is brought up."""
 
-import inspect
-from importlib import import_module
 from pathlib import Path
 
 import pytest
-from typer.models import CommandInfo
 from typer.testing import CliRunner
 
 from netsum.cli.app import app
-from netsum.cli.bench import bench_app
 
 
 @pytest.mark.parametrize(
@@ -43,16 +39,6 @@ def test_a_wrong_option_of_the_allreduce(
     assert len(done.stderr.splitlines()) == 1
     assert not done.stdout
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("command", bench_app.registered_commands, ids=lambda command: command.name)
-def test_the_options_of_a_command_are_those_of_its_measurement(command: CommandInfo) -> None:
-    assert command.callback is not None
-    run = inspect.getclosurevars(command.callback).nonlocals["module"]
-    if run == "torch_times":
-        pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
-    taken = inspect.signature(import_module(f"netsum.bench.{run}").run).parameters
-    assert list(taken) == list(inspect.signature(command.callback).parameters)
 
 
 def test_wrong_numbers_of_processes() -> None:

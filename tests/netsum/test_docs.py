@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from docs.manual import command_tree
+from docs.manual import command_tree, names_of
 from netsum.cli.app import app
-from netsum.cli.parameters import parameters_of
+from netsum.cli.parameters import options_of_command
 from netsum_common.logs import LogFormatter
 from tests.browser import browser, needs_browser
 
@@ -96,8 +96,8 @@ def test_an_option_that_prose_names_is_one_of_a_command(page: str) -> None:
         option
         for command in command_tree().all()
         if command.function is not None
-        for parameter in parameters_of(command.function).values()
-        for option in parameter.names
+        for one in options_of_command(command.function).values()
+        for option in names_of(one)
     }
     prose = BLOCK.sub("", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
     named = set(re.findall(r"`[^`\n]*?(?<![\w-])(--[a-z][a-z0-9-]*)", prose))

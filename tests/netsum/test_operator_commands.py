@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 from host_agent.joining import join
 from netsum.allreduce.plan import Plan
 from netsum.allreduce.session import loopback_controller
-from netsum.allreduce.worker import JobLostError, take_part
+from netsum.allreduce.worker import JobLostError, RankOptions, take_part
 from netsum.cli.app import app
 from netsum.extras import install_command
 
@@ -414,17 +414,8 @@ def test_a_stuck_slot_names_who_is_missing_and_the_end_of_the_job_ends_its_ranks
             if number == 1 and message["event"] == "round":
                 resume.wait(DEADLINE_S)
 
-        return take_part(
-            plan,
-            job="stuck",
-            rank=number,
-            world_size=2,
-            controller=controller,
-            slots=None,
-            join_token="",
-            join_timeout_s=DEADLINE_S,
-            echo=echo,
-        )
+        one = RankOptions("stuck", number, 2, plan, controller, join_timeout_s=DEADLINE_S)
+        return take_part(one, echo)
 
     with ThreadPoolExecutor(2) as pool:
         ranks: list[Future[bool]] = [pool.submit(rank, number) for number in range(2)]

@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 from host_agent.errors import ArgumentError
 from netsum.bench.results import Results
-from netsum.bench.strategies_points import RECIPES, TASKS, Curve, StrategyPoint, points_of
+from netsum.bench.strategies_options import StrategiesOptions
+from netsum.bench.strategies_points import RECIPES, Curve, StrategyPoint, points_of
 from netsum.bench.strategies_report import collectives_of, report, rows_of, times_of, winners
 from netsum.cli.app import app
 from netsum.virtual.network import NetworkOf
@@ -72,7 +73,7 @@ def test_a_target_that_a_seed_misses_is_not_reached(capsys: pytest.CaptureFixtur
 
 
 def test_results_are_kept_compressed_and_not_computed_again(tmp_path: Path) -> None:
-    results = Results[StrategyPoint, Curve](tmp_path / "kept", Curve)
+    results = Results(tmp_path / "kept")
     wanted = list(FOUND)
     assert results.missing(wanted) == wanted
     results.keep(wanted[0], FOUND[wanted[0]])
@@ -81,15 +82,15 @@ def test_results_are_kept_compressed_and_not_computed_again(tmp_path: Path) -> N
 
 
 def test_a_strategy_for_convex_problems_is_not_run_on_others() -> None:
-    points = points_of(list(TASKS), list(RECIPES), [4], 1, 40, 5000)
+    points = points_of(StrategiesOptions(workers="4", seeds=1, steps=40))
     assert {point.task for point in points if point.recipe == "admm"} == {"softmax"}
     assert len(points) == 3 * (len(RECIPES) - 1) + 1
 
 
-@pytest.mark.parametrize("workers", [3, 32, 0])
+@pytest.mark.parametrize("workers", [1, 3, 32])
 def test_a_number_of_workers_that_does_not_work_is_refused(workers: int) -> None:
     with pytest.raises(ArgumentError, match="expected even numbers of workers from 2 to 30"):
-        points_of(["digits"], ["synchronous"], [workers], 1, 40, 5000)
+        points_of(StrategiesOptions(tasks="digits", strategies="synchronous", workers=str(workers)))
 
 
 @pytest.mark.parametrize(
@@ -158,21 +159,23 @@ def test_one_slow_worker_delays_synchronous_training_and_not_backup_workers() ->
         times = times_of(found, {network: dict.fromkeys(collectives_of([found]), 1e-3)})
         return found.accuracies[-1], times.looks[network][found.steps.index(steps // 2)]
 
-    synchronous, even = trained("synchronous", 1)
+    everyone, even = trained("synchronous", 1)
     _, delayed = trained("synchronous", 5)
     first, undelayed = trained("backup", 5)
     _, served = trained("downpour", 5)
     assert delayed == pytest.approx(even + steps / 2 * 4 * 0.005)
     assert undelayed == pytest.approx(even)
     assert served < delayed
-    assert first > synchronous - 0.03
+    assert first > everyone - 0.03
 
 
 def test_a_training_with_a_slow_worker_is_kept_apart_from_one_without() -> None:
     names = [
         each.file_name
         for slowest in (1.0, 5.0)
-        for each in points_of(["digits"], ["backup"], [4], 1, 240, 5000, slowest)
+        for each in points_of(
+            StrategiesOptions(tasks="digits", strategies="backup", workers="4", seeds=1, slowest=slowest)
+        )
     ]
     assert names == [
         "digits_backup_4-workers_240-steps_5000-us_seed-0.json.gz",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from netsum.command_errors import UsageError
-from netsum.explore import replay
+from netsum.explore.runs import replay
 from netsum.packets.wireshark import PLUGIN
 from netsum.programs import compiled_program
 from sim.explore.engine.world import LEFT_OUT_WRONGLY, STRAY_WRITE, STUCK, UP, WRONG_RESULT

@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
-ECHO = ["--json", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "echo.p4info.txtpb"]
+ECHO = ["--program", PROGRAMS / "echo.json", "--p4info", PROGRAMS / "echo.p4info.txtpb"]
 INTERFACES = ["--interface", "1@s1", "--interface", "2@s2"]
 MAC, IP_ADDRESS = "02:00:00:00:00:01", "10.0.0.1"
 

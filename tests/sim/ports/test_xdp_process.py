@@ -184,7 +184,7 @@ def test_a_kernel_without_type_information(cables: Cables, start: Start) -> None
     """The kernel needs no type information of its own (/sys/kernel/btf); one that takes none is refused, and nothing stays."""
     hide = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /sys/kernel/btf && exec "$@"', "sh"]
     program = compiled_program(64)
-    locks = ["--json", program.json, "--p4info", program.p4info]  # The echo program has none, so no types.
+    locks = ["--program", program.json, "--p4info", program.p4info]  # The echo program has none, so no types.
     said = refusal(*ENGINE, *locks, before=[*hide, sys.executable, "-c", WITHOUT_BTF])
     assert "the kernel takes no type information (BTF) of BPF programs: Linux 6.6 or newer is needed" in said
     assert programs_at("s1", "s2") == [0, 0]

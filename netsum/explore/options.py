@@ -1,0 +1,32 @@
+"""Options of `netsum explore`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from netsum_common.options import argument, option
+
+
+@dataclass(frozen=True)
+class ExploreOptions:
+    """Options of the explorer."""
+
+    names: tuple[str, ...] = argument("Configurations. Default: smallest.", (), metavar="NAME...")
+    list_all: bool = option("List the configurations and end.", False, "--list")
+    shortest: bool = option(
+        "Breadth first: slower, but what is found is as short as can be.", False, "--shortest"
+    )
+    all_states: bool = option("Leave no state out that another one stands for.", False, "--all-states")
+    symmetry: bool | None = option(
+        "One state stands for all renumberings of equal workers. Default: from four workers on."
+    )
+    memory: int = option("MiB that the search may hold.", 4096, within=(256, None), metavar="MIB")
+    checkpoint: Path | None = option("Keep the search in this folder, once a minute and on Ctrl-C.")
+    every: float = option(
+        "How often --checkpoint and --resume keep it.", 60.0, within=(0.1, None), metavar="SECONDS"
+    )
+    resume: Path | None = option("Go on with the search in this folder.")
+    out: Path = option("Folder for the files of a violation.", Path("explored"))
+    replay: Path | None = option("Run the schedule in this file and end.")
+    at_random: bool = option("Random schedules of larger systems, on all processors.", False, "--random")
+    minutes: float = option("How long, with --random.", 1.0, within=(0.01, None))
+    seed: int | None = option("Seed of --random. Default: a new one, printed.", within=(0, None))
