@@ -6,23 +6,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from threadpoolctl import threadpool_limits
 
 from host_agent.wire.constants import UDP_PORT
 from netsum.compiling import await_compiled, compiling
-from netsum.digits.dataset import Images, load_digits
 from netsum.digits.digits_report import Reference, table
+from netsum.digits.dataset import load_digits
 from netsum.digits.options import DigitsOptions
 from netsum.digits.task import DigitsTask
-from netsum.digits.training import (
-    TrainingOutcome,
-    TrainingRun,
-    train_alone,
-)
-from netsum.programs import CompiledProgram, compiled_program
+from netsum.digits.training import OnStep, train, train_alone
+from netsum.programs import compiled_program
 from netsum.star_service import star_service
-from topologies.children import Child, TestbedError
+from topologies.children import TestbedError
 from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
 from topologies.mininet_testbed import Bmv2Star, EmbeddedStar
@@ -89,47 +85,25 @@ def run_demo(demo: Demo, console: Console) -> bool:
             runs = folder / f"drop-{drop_percent:g}"
             runs.mkdir()
             with demo.testbed(runs, drop_percent) as testbed:
-                outcomes[heading] = _train_on(
-                    testbed, program, task, train_images, heading, progress, compiler
-                )
-        reference = _train_reference(task, train_images, progress)
+                row = progress.add_task(heading, total=task.steps, loss="compiling, once")
+                with star_service(testbed, program, folder) as controller:
+                    await_compiled(compiler)
+                    progress.update(row, loss="starting workers")
+                    outcomes[heading] = train(testbed, task, train_images, controller, _show(progress, row))
+        row = progress.add_task("one process alone", total=task.steps, loss="")
+        start = time.monotonic()
+        with threadpool_limits(1):  # As the workers have; more are no faster on layers this small.
+            losses, parameters = train_alone(task, train_images, _show(progress, row))
+        reference = Reference(losses, parameters, time.monotonic() - start)
     console.print(table(task, test_images, reference, outcomes))
     return len({digest for outcome in outcomes.values() for digest in outcome.digests}) == 1
 
 
-def _train_reference(task: DigitsTask, images: Images, progress: Progress) -> Reference:
-    row = progress.add_task("one process alone", total=task.steps, loss="")
-
-    def show(step: int, loss: float) -> None:
-        progress.update(row, completed=step + 1, loss=f"loss {loss:.3f}")
-
-    start = time.monotonic()
     with threadpool_limits(
         1
     ):  # As many threads as the workers have; more are not faster for layers this small.
-        losses, parameters = train_alone(task, images, on_step=show)
-    return Reference(losses, parameters, time.monotonic() - start)
-
-
-def _train_on(
-    testbed: SwitchTestbed,
-    program: CompiledProgram,
-    task: DigitsTask,
-    images: Images,
-    heading: str,
-    progress: Progress,
-    compiler: Child,
-) -> TrainingOutcome:
-    row = progress.add_task(heading, total=task.steps, loss="compiling, once")
-
-    def show(step: int, loss: float) -> None:
-        progress.update(row, completed=step + 1, loss=f"loss {loss:.3f}")
-
-    with star_service(testbed, program, testbed.folder.parent) as controller:
-        await_compiled(compiler)
-        progress.update(row, loss="starting workers")
-        with TrainingRun(testbed, task, images, controller, on_step=show) as run:
-            return run.train()
+def _show(progress: Progress, row: TaskID) -> OnStep:
+    return lambda step, loss: progress.update(row, completed=step + 1, loss=f"loss {loss:.3f}")
 
 
 def _progress(console: Console) -> Progress:

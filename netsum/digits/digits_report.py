@@ -68,7 +68,6 @@ def _reference_column(task: DigitsTask, test_images: Images, reference: Referenc
         "packets to the switch": "",
         "chunks summed": "",
         "retransmissions": "",
-        "job restarts": "",
         "seconds": f"{reference.seconds:.1f}",
     }
 
@@ -88,7 +87,6 @@ def _column(
         "packets to the switch": f"{sum(one['packets_sent'] for one in outcome.statistics):,}",
         "chunks summed": f"{outcome.counters['results']:,}" if outcome.counters else "?",
         "retransmissions": f"{sum(one['retransmissions'] for one in outcome.statistics):,}",
-        "job restarts": f"{outcome.job_epochs - 1}",
         "seconds": f"{outcome.seconds:.1f}",
     }
 

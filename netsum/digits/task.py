@@ -1,7 +1,7 @@
 """Parameters of a training run."""
 
+import json
 from dataclasses import asdict, dataclass
-from typing import Any
 
 JOB = "digits"  # The job's name at the controller.
 
@@ -25,11 +25,12 @@ class DigitsTask:
         """Widths of the network's layers: pixels, hidden units, digits."""
         return (64, *self.hidden, 10)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> str:
         """Return what `from_json` reads."""
-        return asdict(self)
+        return json.dumps(asdict(self))
 
-    @staticmethod
-    def from_json(fields: dict[str, Any]) -> "DigitsTask":
+    @classmethod
+    def from_json(cls, text: str) -> "DigitsTask":
         """Read what `to_json` wrote."""
-        return DigitsTask(**{**fields, "hidden": tuple(fields["hidden"])})
+        fields = json.loads(text)
+        return cls(**{**fields, "hidden": tuple(fields["hidden"])})

@@ -1,35 +1,27 @@
 """Runs a training job on a testbed: starts the workers, follows their steps, restarts them after a failure."""
+"""A training on the hosts of a testbed through its switch, and the same training in one process."""
 
 import contextlib
-import os
-import queue
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from controller.errors import ControllerError
 from controller.service.client import OperatorClient
-from host_agent.errors import NetsumError
-from netsum.allreduce.launch import START_TIMEOUT_S
-from netsum.conversation import Conversation
+from netsum.allreduce.launch import Ranks, Site
 from netsum.digits.dataset import Images, batch_indices, shard
 from netsum.digits.model import Floats, MomentumDescent, Perceptron
 from netsum.digits.task import JOB, DigitsTask
-from topologies.children import Child
-from topologies.hosts import Host, SwitchTestbed
+from topologies.hosts import SwitchTestbed
 
 SILENCE_S = 15.0  # How long after every deadline has passed a worker may take to report it.
 
 OnStep = Callable[[int, float], None]  # Called with the step and its mean loss.
-
-
-class TrainingError(NetsumError):
-    """The training could not be finished; the message says who failed."""
 
 
 @dataclass(frozen=True)
@@ -39,182 +31,73 @@ class TrainingOutcome:
     losses: list[float]  # Mean loss of each step's batch over all workers, before the step.
     parameters: Floats  # Worker 0's at the end, shape (size,).
     digests: tuple[str, ...]  # SHA-256 of each worker's parameters.
-    statistics: list[dict[str, Any]]  # Counters of each worker's communicator in the last epoch of the job.
-    counters: dict[str, int]  # Counters of the switch in that epoch; empty if it did not answer.
+    statistics: list[dict[str, Any]]  # Counters of each worker's communicator.
+    counters: dict[str, int]  # Counters of the switch; empty if it did not answer.
     seconds: float  # From the first admission to the last worker's end.
     reduce_seconds: float  # Mean over the workers of the time spent in all-reduce.
     job_epochs: int  # Number of starts: 1 plus the restarts.
 
 
-@dataclass
-class _Worker:
-    child: Child
-    result: Path
-    losses: dict[int, float] = field(default_factory=dict)
-    reduce_ns: dict[int, int] = field(default_factory=dict)
-    failed_at: int | None = None
-    error: str = ""
-    digest: str | None = None
-    statistics: dict[str, Any] = field(default_factory=dict)
-    lost: bool = False
+def train(
+    testbed: SwitchTestbed, task: DigitsTask, images: Images, controller: str, on_step: OnStep
+) -> TrainingOutcome:
+    """Run a worker on each of a testbed's hosts; logs go to its folder.
 
-    @property
     def idle(self) -> bool:
         """Whether the worker waits for a command."""
-        return self.lost or self.digest is not None or self.failed_at is not None
-
-    def begin_incarnation(self) -> None:
-        self.failed_at, self.error, self.digest = None, "", None
-
-
-class TrainingRun(Conversation):
     """Worker processes for one task; they end with the ``with`` block.
-
-    `testbed`: where they run; host i becomes worker i. `controller`: address of the controller service of the testbed's
-    switch. `restarts`: how often a switch that died is started again. `on_step`: called with (step, mean loss) when all
-    workers have taken a step.
+    `controller`: address of the controller service of the testbed's switch. Raises RankError if a worker failed.
     """
 
-    def __init__(
-        self,
-        testbed: SwitchTestbed,
-        task: DigitsTask,
-        images: Images,
-        controller: str,
-        *,
-        restarts: int = 1,
-        on_step: OnStep = lambda step, loss: None,
-    ) -> None:
-        super().__init__()
-        self._testbed = testbed
-        self._task = task
-        self._images = images
-        self._controller = controller
-        self._restarts = restarts
-        self._on_step = on_step
-        self._workers: list[_Worker] = []
-
-    def start_all(self) -> None:
-        """Start the workers."""
-        for worker_id, host in enumerate(self._testbed.hosts[: self._task.workers]):
-            self._workers.append(self._start_worker(worker_id, host))
-
-    def train(self) -> TrainingOutcome:
-        """Run the task to its end.
-
-        Raises TrainingError if a worker was lost, or the switch failed more often than it may be restarted.
-        """
-        self._await_ready()
-        start = time.monotonic()
-        step, job_epochs = 0, 1
-        while True:
-            self._begin(step)
-            self._follow()
-            failed = [worker for worker in self._workers if worker.digest is None]
-            if not failed:
-                break
-            if any(worker.lost for worker in self._workers) or job_epochs > self._restarts:
-                raise TrainingError(self._account())
-            if not self._testbed.switch.running:
-                self._testbed.restart_switch()
-            step, job_epochs = self._common_step(), job_epochs + 1
-        seconds = time.monotonic() - start
-        counters: dict[str, int] = {}
         # The switch may die after the last step; its counters are then missing.
-        with contextlib.suppress(ControllerError), OperatorClient(self._controller) as client:
-            counters = dict(client.job(JOB).counters)
-        return TrainingOutcome(
-            losses=[self._mean_loss(one) for one in range(self._task.steps)],
-            parameters=np.load(self._workers[0].result),
-            digests=tuple(str(worker.digest) for worker in self._workers),
-            statistics=[worker.statistics for worker in self._workers],
-            counters=counters,
-            seconds=seconds,
-            reduce_seconds=float(np.mean([sum(worker.reduce_ns.values()) for worker in self._workers])) / 1e9,
-            job_epochs=job_epochs,
-        )
-
-    def _start_worker(self, worker_id: int, host: Host) -> _Worker:
-        folder = self._testbed.folder
-        images, result = folder / f"{host.name}-images.npz", folder / f"{host.name}-result.npy"
-        shard(self._images, worker_id, self._task.workers).save(images)
-        child = self.start(
-            f"worker {worker_id}",
-            host.command([sys.executable, "-P", "-m", "netsum.digits.worker"]),
-            folder / f"{host.name}.log",
-        )
-        self.send(
-            worker_id,
-            task=self._task.to_json(),
-            images=os.fspath(images),
-            result=os.fspath(result),
-            controller=self._controller,
-            rank=worker_id,
-        )
-        return _Worker(child, result)
-
-    def _begin(self, step: int) -> None:
-        for worker_id, worker in enumerate(self._workers):
-            worker.begin_incarnation()
-            self.send(worker_id, step=step)
-
-    def _await_ready(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        waiting = set(range(len(self._workers)))
-        while waiting:
-            worker, message = self._next(deadline, lambda: f"workers {sorted(waiting)} did not start")
-            if message is None:
-                raise TrainingError(worker.child.how_it_ended())
-            waiting.discard(self._workers.index(worker))
-
-    def _follow(self) -> None:
-        """Take the workers' messages until all are done, have failed or are lost."""
         while not all(worker.idle for worker in self._workers):
-            deadline = time.monotonic() + 2 * self._task.timeout_s + SILENCE_S
-            worker, message = self._next(deadline, self._account)
-            if message is None:
-                worker.lost = True
-            elif message["event"] == "step":
-                self._take_step(worker, message)
-            elif message["event"] == "failed":
-                worker.failed_at, worker.error = message["step"], message["error"]
-            else:
-                worker.digest, worker.statistics = message["digest"], message["statistics"]
-
-    def _take_step(self, worker: _Worker, message: dict[str, Any]) -> None:
-        step = message["step"]
-        worker.losses[step], worker.reduce_ns[step] = message["loss"], message["reduce_ns"]
-        if all(step in one.losses for one in self._workers):
-            self._on_step(step, self._mean_loss(step))
-
-    def _next(self, deadline: float, silence: Callable[[], str]) -> tuple[_Worker, dict[str, Any] | None]:
-        try:
-            worker_id, message = self.receive(max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
             raise TrainingError(f"no worker reported before the deadline: {silence()}") from None
-        return self._workers[worker_id], message
-
-    def _mean_loss(self, step: int) -> float:
-        """Sum over the workers in the order of their ids, so that the same losses give the same bits."""
-        return sum(worker.losses[step] for worker in self._workers) / (self._task.workers * self._task.batch)
-
-    def _common_step(self) -> int:
-        """Return the earliest step that some worker has not taken."""
-        return min(
-            self._task.steps - 1 if worker.failed_at is None else worker.failed_at for worker in self._workers
-        )
-
-    def _account(self) -> str:
-        """Return which processes died, on one line, and each survivor's error on a line of its own."""
-        dead = [worker.child.how_it_ended() for worker in self._workers if worker.lost]
-        if not self._testbed.switch.running:
-            dead.append(self._testbed.switch.how_it_ended())
-        survivors = [
-            f"worker {worker_id} stopped at step {worker.failed_at}: {worker.error}"
-            for worker_id, worker in enumerate(self._workers)
-            if worker.failed_at is not None
+    def command(rank: int) -> list[str]:
+        part = testbed.folder / f"images-{rank}.npz"
+        shard(images, rank, task.workers).save(part)
+        return [
+            *(sys.executable, "-P", "-m", "netsum.digits.worker", "--task", task.to_json()),
+            *("--rank", str(rank), "--controller", controller, "--images", str(part)),
+            *("--result", str(testbed.folder / f"result-{rank}.npy")),
         ]
-        return "\n  ".join(["; ".join(dead) or "the training stopped", *survivors])
+
+    losses: dict[int, dict[int, float]] = defaultdict(dict)  # By step and worker.
+    reduce_ns = [0] * task.workers
+    done: dict[int, dict[str, Any]] = {}
+    times: list[float] = []
+
+    def take(rank: int, message: dict[str, Any]) -> None:
+        times.append(time.monotonic())
+        if message["event"] == "step":
+            step = message["step"]
+            losses[step][rank] = message["loss"]
+            reduce_ns[rank] += message["reduce_ns"]
+            if len(losses[step]) == task.workers:
+                on_step(step, _mean(losses[step], task))
+        elif message["event"] == "done":
+            done[rank] = message
+
+    sites = [Site(host.name, host.prefix) for host in testbed.hosts[: task.workers]]
+    counters: dict[str, int] = {}
+    with Ranks(command, sites, testbed.folder) as ranks:
+        ranks.follow(2 * task.timeout_s + SILENCE_S, take)
+        with contextlib.suppress(ControllerError), OperatorClient(controller) as client:
+            counters = dict(client.job(JOB).counters)
+        ranks.dismiss()
+    return TrainingOutcome(
+        losses=[_mean(losses[step], task) for step in range(task.steps)],
+        parameters=np.load(testbed.folder / "result-0.npy"),
+        digests=tuple(done[rank]["digest"] for rank in range(task.workers)),
+        statistics=[done[rank]["statistics"] for rank in range(task.workers)],
+        counters=counters,
+        seconds=times[-1] - times[0],
+        reduce_seconds=float(np.mean(reduce_ns)) / 1e9,
+    )
+
+
+def _mean(losses: dict[int, float], task: DigitsTask) -> float:
+    """Add in the order of the workers' numbers, so that the same losses give the same bits."""
+    return sum(losses[rank] for rank in range(task.workers)) / (task.workers * task.batch)
 
 
 def train_alone(
@@ -226,7 +109,7 @@ def train_alone(
     """
     model = Perceptron(task.widths)
     descent = MomentumDescent(model.initial_parameters(task.seed), task.rate)
-    shards: Sequence[Images] = [shard(images, worker_id, task.workers) for worker_id in range(task.workers)]
+    shards = [shard(images, worker_id, task.workers) for worker_id in range(task.workers)]
     losses = []
     for step in range(task.steps):
         chosen = batch_indices(step, len(shards[0]), task.batch, task.seed)

@@ -1,120 +1,104 @@
-"""One worker process of the demo: ``python -m netsum.digits.worker``, which takes commands on standard input.
+"""One worker process of the demo: ``python -m netsum.digits.worker``.
 
-Lines in: first the task, then the step to begin with, for each epoch of the job. Lines out: ``ready``, when the job
-has been joined; a ``step`` each; ``failed`` when a collective fails, after which the next line in says where to go on;
-``done``, which another worker's failure may still undo.
-
-A survivor of a failed step may be one step ahead of another: it has the last sum that the other's switch
-died with, and none can be two ahead, as the next sum needs all workers. So the state before the last step is
-kept, and the runner names the step that all can go on from. A step taken again gives the same bits.
+It prints lines of JSON, as `netsum.allreduce.launch.Ranks` takes them: ``joined``, a ``step`` each, then ``done``, or ``failed``
+with the reason.
 """
 
 import hashlib
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 
 from host_agent import Communicator, compile_ahead
-from host_agent.errors import PeerError
 from host_agent.joining import Membership, join
-from netsum.conversation import read_line, write_line
+from host_agent.errors import NetsumError
+from host_agent.joining import join
+from netsum.compiling import ended_by_signals
 from netsum.digits.dataset import Images, batch_indices
 from netsum.digits.model import Floats, MomentumDescent, Perceptron
 from netsum.digits.task import JOB, DigitsTask
+from netsum.terminal import print_json_line
+from netsum_common.options import REQUIRED, option, parse
+from topologies.children import ending_in_order
 
 JOIN_TIMEOUT_S = 60.0
-"""How long a worker waits for the others, and for the switch, to begin or to begin again."""
+"""How long a worker waits for the others, and for the switch."""
 
 
-class DigitsWorker:
-    """A worker's model, its part of the images and the steps it has taken."""
+@dataclass(frozen=True)
+class WorkerOptions:
+    """A worker of a task."""
 
-    def __init__(self, task: DigitsTask, images: Images, events: IO[bytes]) -> None:
-        self._task = task
-        self._images = images
-        self._events = events
-        self._model = Perceptron(task.widths)
-        self._descent = MomentumDescent(self._model.initial_parameters(task.seed), task.rate)
-        self._before = self._state()
-        self.step = 0
-
-    @property
-    def parameters(self) -> Floats:
-        """The model's parameters, shape (size,)."""
-        return self._descent.parameters
-
-    def train(self, communicator: Communicator, first_step: int) -> None:
-        """Take all steps from one on. Raises PeerError if a collective failed; `step` is the step it belongs to."""
-        self._return_to(first_step)
-        communicator.barrier()  # So that the time of the first step does not count the others' start.
-        total = np.empty_like(self.parameters)
-        while self.step < self._task.steps:
-            chosen = batch_indices(self.step, len(self._images), self._task.batch, self._task.seed)
             batch = self._images.select(chosen)
-            loss, gradient = self._model.gradient(self.parameters, batch.pixels, batch.digits)
-            start_ns = time.perf_counter_ns()
-            communicator.allreduce(gradient, op="mean", out=total)
-            reduce_ns = time.perf_counter_ns() - start_ns
-            self._before = self._state()
-            self._descent.step(total)
-            write_line(self._events, event="step", step=self.step, loss=loss, reduce_ns=reduce_ns)
-            self.step += 1
-
-    def _state(self) -> tuple[Floats, Floats]:
-        return self._descent.parameters.copy(), self._descent.velocity.copy()
-
-    def _return_to(self, step: int) -> None:
-        if step == self.step:
-            return
-        if step != self.step - 1:
-            raise ValueError(f"a worker that has taken {self.step} steps cannot go on from step {step}")
-        parameters, velocity = self._before
-        self._descent.parameters[:] = parameters
-        self._descent.velocity[:] = velocity
-        self.step = step
+    task: DigitsTask = option("a `DigitsTask`'s fields, as JSON", REQUIRED, read=DigitsTask.from_json)
+    rank: int = option("number of the worker", REQUIRED)
+    controller: str = option("HOST:PORT or unix:PATH", REQUIRED)
+    images: Path = option("file with the worker's part of the images", REQUIRED)
+    result: Path = option("file for the parameters at the end", REQUIRED)
 
 
-def main() -> None:
-    """Work until the task is done or the runner closes the stream."""
-    commands, events = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # Output of libraries belongs in the log, not among the messages.
-    opening = read_line(commands)
-    if opening is None:
-        return
-    task = DigitsTask.from_json(opening["task"])
-    worker = DigitsWorker(task, Images.load(Path(opening["images"])), events)
-    compile_ahead()  # Takes long unless the parent has compiled; no deadline is running yet.
-    with join(
-        opening["controller"],
-        job=JOB,
-        rank=opening["rank"],
-        world_size=task.workers,
-        slots=task.slots,
-        timeout_s=JOIN_TIMEOUT_S,
     ) as membership:
-        write_line(events, event="ready")
-        while (life := read_line(commands)) is not None:
-            try:
                 membership.start_again(JOIN_TIMEOUT_S)
                 statistics = _live(worker, task, membership, life["step"])
-            except PeerError as error:
-                write_line(events, event="failed", step=worker.step, error=str(error))
-                continue
-            np.save(opening["result"], worker.parameters)
-            digest = hashlib.sha256(worker.parameters.tobytes()).hexdigest()
-            write_line(events, event="done", digest=digest, statistics=statistics)
+def train(options: WorkerOptions, communicator: Communicator) -> Floats:
+    """Take all steps, and return the parameters, shape (size,)."""
+    task = options.task
+    images = Images.load(options.images)
+    model = Perceptron(task.widths)
+    descent = MomentumDescent(model.initial_parameters(task.seed), task.rate)
+    total = np.empty_like(descent.parameters)
+    communicator.barrier()  # So that the time of the first step does not count the others' start.
+    for step in range(task.steps):
+        batch = images.take(batch_indices(step, len(images), task.batch, task.seed))
+        loss, gradient = model.gradient(descent.parameters, batch.pixels, batch.digits)
+        start_ns = time.perf_counter_ns()
+        communicator.allreduce(gradient, op="mean", out=total)
+        reduce_ns = time.perf_counter_ns() - start_ns
+        descent.step(total)
+        print_json_line({"event": "step", "step": step, "loss": loss, "reduce_ns": reduce_ns})
+    return descent.parameters
 
 
 def _live(worker: DigitsWorker, task: DigitsTask, membership: Membership, step: int) -> dict[str, Any]:
-    """Train through one epoch of the job, and return the worker's statistics of it."""
     with membership.communicator(timeout_s=task.timeout_s) as communicator:
-        worker.train(communicator, step)
-        return asdict(communicator.total_stats)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Work until the task is done and standard input ends: others may still need an answer."""
+    options = parse(WorkerOptions, arguments, "python -m netsum.digits.worker", main.__doc__ or "")
+    task = options.task
+    try:
+        with ended_by_signals():
+            compile_ahead()  # Takes long unless the parent has compiled; no deadline is running yet.
+        with (
+            ending_in_order(),
+            join(
+                options.controller,
+                job=JOB,
+                rank=options.rank,
+                world_size=task.workers,
+                slots=task.slots,
+                timeout_s=JOIN_TIMEOUT_S,
+            ) as seat,
+            seat.communicator(timeout_s=task.timeout_s) as communicator,
+        ):
+            print_json_line({"event": "joined"})
+            parameters = train(options, communicator)
+            np.save(options.result, parameters)
+            digest = hashlib.sha256(parameters.tobytes()).hexdigest()
+            print_json_line(
+                {"event": "done", "digest": digest, "statistics": asdict(communicator.total_stats)}
+            )
+            sys.stdin.read()
+    except NetsumError as fault:
+        print_json_line({"event": "failed", "error": str(fault)})
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -16,11 +16,10 @@ import pytest
 
 from host_agent.communicator import compile_ahead
 from host_agent.wire.constants import UDP_PORT
-from netsum.digits.dataset import load_digits
 from netsum.digits.task import DigitsTask
-from netsum.digits.training import TrainingOutcome, TrainingRun
 from netsum.programs import compiled_program
 from netsum.star_service import star_service
+from tests.integration.digits_training import LivesOutcome, TrainingRun
 from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
 from topologies.mininet_testbed import Bmv2Star, EmbeddedStar, MininetStar
@@ -64,11 +63,10 @@ def train(
     drop_ppm: int = 0,
     restarts: int = 0,
     on_step: OnStep = lambda testbed, run, step: None,
-) -> TrainingOutcome:
+) -> LivesOutcome:
     """Train on a testbed of its own, with something that happens after steps."""
     skip_if_lacking(kind)
     compile_ahead()
-    images, _ = load_digits(task.seed)
     with kind(task.workers, UDP_PORT, folder, drop_ppm=drop_ppm) as testbed:
 
         def happen(step: int, _: float) -> None:
@@ -76,22 +74,22 @@ def train(
 
         with (
             star_service(testbed, compiled_program(task.lanes), folder) as controller,
-            TrainingRun(testbed, task, images, controller, restarts=restarts, on_step=happen) as run,
+            TrainingRun(testbed, task, controller, restarts=restarts, on_step=happen) as run,
         ):
             return run.train()
 
 
-_undisturbed: dict[TestbedKind, TrainingOutcome] = {}
+_undisturbed: dict[TestbedKind, LivesOutcome] = {}
 
 
-def undisturbed(kind: TestbedKind) -> TrainingOutcome:
+def undisturbed(kind: TestbedKind) -> LivesOutcome:
     """The outcome when nothing happens, which every other one must equal bit for bit."""
     if kind not in _undisturbed:
         _undisturbed[kind] = _train_undisturbed(kind)
     return _undisturbed[kind]
 
 
-def _train_undisturbed(kind: TestbedKind) -> TrainingOutcome:
+def _train_undisturbed(kind: TestbedKind) -> LivesOutcome:
     with tempfile.TemporaryDirectory() as folder:
         return train(kind, Path(folder))
 

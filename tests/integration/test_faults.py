@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from netsum.digits.training import TrainingError, TrainingRun
 from tests.integration.digits_runs import NAMING, ON_BOTH_SWITCHES, SOON, TestbedKind, train, undisturbed
+from tests.integration.digits_training import TrainingError, TrainingRun
 from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
 from topologies.mininet_testbed import Bmv2Star

