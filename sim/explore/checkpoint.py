@@ -53,7 +53,7 @@ def save(search: Search, program: Path, folder: Path) -> None:
             "parents": search.arrays["parents"][: int(record["states"][0])],
             "codes": search.arrays["codes"][: int(record["states"][0])],
         }
-        for name in ("packets", "lengths", "ways", "of", "ports", "to", "chunks"):
+        for name in ("packets", "about"):
             arrays[name] = world.arrays[name][:count]
         arrays["index"] = world.arrays["index"]
         for name, array in arrays.items():
@@ -117,7 +117,7 @@ def load(folder: Path, memory_bytes: int) -> tuple[Search, Path]:
         memory_bytes=memory_bytes,
     )
     world = system.world
-    for name in ("packets", "lengths", "ways", "of", "ports", "to", "chunks", "index"):
+    for name in ("packets", "about", "index"):
         array = np.load(folder / f"{name}.npy")
         world.arrays[name][: len(array)] = array
     world.put(packet_count=document["packet_count"], steps=document["steps"])

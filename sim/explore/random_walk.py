@@ -17,6 +17,7 @@ from sim.explore.engine.packing import host_at, unpack
 from sim.explore.engine.step_codes import step_code
 from sim.explore.engine.steps import apply
 from sim.explore.engine.switch_steps import stage_of
+from sim.explore.engine.views import entries_of, packet_of, state_of
 from sim.explore.engine.worker_steps import timers_of
 
 WEIGHTS: Final = ("lose", "keep", "timers", "begin", "kill", "control", "restart", "offer", "deadline")
@@ -67,7 +68,7 @@ def _next(walk: Record) -> Integer:
 @compiled
 def _rounds_done(world: Record) -> Integer:
     """Return how many rounds the slowest living worker has done in its epoch."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     least = world.rounds
     for host in range(world.hosts):
         at = host_at(world, host)
@@ -129,7 +130,7 @@ def _draw_timers(world: Record, walk: Record, kind: Integer, host: Integer) -> I
     timers = np.int64(0)
     if sends and _next(walk) & 1:
         timers = _next(walk) & codes.TIMERS
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     if kind == codes.DRIVE and state[host_at(world, host) + w.AT_LIFE] == w.ALIVE:
         timers &= timers_of(world, unpack(world, host))
     return timers
@@ -137,20 +138,19 @@ def _draw_timers(world: Record, walk: Record, kind: Integer, host: Integer) -> I
 
 @compiled
 def _packet_at(world: Record, place: Integer) -> Integer:
-    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    entries = entries_of(world)
     return np.int64(entries[place]) >> w.PACKET_SHIFT
 
 
 @compiled
 def _fault_of(world: Record, walk: Record, kind: Integer, place: Integer) -> Integer:
     """Return the kind of fault that is present when the packet at a place arrives."""
-    owners = carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)
-    owner = owners[_packet_at(world, place)]
+    owner = packet_of(world, _packet_at(world, place)).owner
     if world.epochs > 1 and stage_of(world) > 0 and owner < world.owners and owner % world.epochs == 0:
         return np.int64(_OLD_EPOCH)
     if walk.restarted != 0:
         return np.int64(_AFTER_RESTART)
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     if state[w.AT_KILLS] > 0:
         return np.int64(_AFTER_DEATH)
     if kind == codes.KEEP:
@@ -167,10 +167,8 @@ def _step(
     kind, what = _draw_step(world, walk)
     code = step_code(kind, what, _draw_timers(world, walk, kind, what))
     fault = np.int64(-1)
-    if kind in (codes.DELIVER, codes.KEEP):
-        targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
-        if targets[_packet_at(world, what)] != w.TO_WORKER:
-            fault = _fault_of(world, walk, kind, what)
+    if kind in (codes.DELIVER, codes.KEEP) and packet_of(world, _packet_at(world, what)).to != w.TO_WORKER:
+        fault = _fault_of(world, walk, kind, what)
     result = apply(world, code, blank)
     if kind == codes.RESTART and result == 1:
         walk.restarted = 1

@@ -132,9 +132,9 @@ class Walk:
     def packet(self, entry: int) -> Packet:
         """Return the packet of an entry."""
         arrays, number = self.world.arrays, entry >> PACKET_SHIFT
-        frame = arrays["packets"][number, : arrays["lengths"][number]].tobytes()
-        way, host = int(arrays["ways"][number]), int(arrays["ports"][number])
-        return Packet(way, host, frame, entry >> LABEL_SHIFT & 15)
+        about = arrays["about"][number]
+        frame = arrays["packets"][number, : about["length"]].tobytes()
+        return Packet(int(about["way"]), int(about["port"]), frame, entry >> LABEL_SHIFT & 15)
 
     def step_of(self, code: int) -> StoryStep:
         """Return the step that a code means now."""

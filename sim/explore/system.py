@@ -325,12 +325,7 @@ class System:
         packet_bytes = self.in_frame.shape[1]
         world.put(packet_bytes=packet_bytes)
         world.place("packets", np.zeros((w.MAX_PACKETS, packet_bytes), np.uint8))
-        world.place("lengths", np.zeros(w.MAX_PACKETS, np.int32))
-        world.place("ways", np.zeros(w.MAX_PACKETS, np.int8))
-        world.place("of", np.zeros(w.MAX_PACKETS, np.int16))
-        world.place("ports", np.zeros(w.MAX_PACKETS, np.int16))
-        world.place("to", np.zeros(w.MAX_PACKETS, np.int8))
-        world.place("chunks", np.zeros(w.MAX_PACKETS, np.int32))
+        world.place("about", np.zeros(w.MAX_PACKETS, w.PACKET))
         world.place("index", np.zeros(index_size(), np.int32))
 
     def _build_permutations(self) -> None:

@@ -31,6 +31,7 @@ from sim.explore.engine.packets import contains, packet_kind
 from sim.explore.engine.packing import host_at, unpack
 from sim.explore.engine.step_codes import step_code
 from sim.explore.engine.steps import apply, only_packets_differ
+from sim.explore.engine.views import entries_of, packet_of
 from sim.explore.engine.worker_steps import timers_of
 
 EXHAUSTED, PAUSED, MORE_ROOM, FOUND = range(4)
@@ -150,7 +151,7 @@ def _only_adds(world: Record) -> bool:
     """Whether the state that is worked on is the one that is expanded, with more packets: then it can do all that one can."""
     if not only_packets_differ(world):
         return False
-    mine = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    mine = entries_of(world)
     before = carray(pointer(world.from_entries), (w.MAX_ENTRIES,), np.uint32)
     if not contains(mine, world.entry_count, before, world.from_count):
         return False
@@ -224,10 +225,9 @@ def _try_packet(world: Record, search: Record, number: Integer, place: Integer) 
     if not _try_all(world, search, number, _code(codes.DELIVER, place, 0)):
         return False
     entries = carray(pointer(world.from_entries), (w.MAX_ENTRIES,), np.uint32)
-    targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
     packet = np.int64(entries[place]) >> w.PACKET_SHIFT
     label = np.int64(entries[place]) >> w.LABEL_SHIFT & 15
-    to_worker = targets[packet] == w.TO_WORKER
+    to_worker = packet_of(world, packet).to == w.TO_WORKER
     # The STATUS answers a PROBE.
     if to_worker and label != 0 and packet_kind(world, packet)[0] == KIND_STATUS:
         tired = _code(codes.DELIVER, place, codes.TIRED)
@@ -248,14 +248,13 @@ def _try_packet(world: Record, search: Record, number: Integer, place: Integer) 
 def _try_packets(world: Record, search: Record, number: Integer) -> None:
     """Make the steps of all packets, but for those to a switch that are known to add nothing."""
     entries = carray(pointer(world.from_entries), (w.MAX_ENTRIES,), np.uint32)
-    targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
     useful = carray(pointer(world.useful), (w.MAX_ENTRIES,), np.uint8)
     tried = carray(pointer(world.snapshot), (w.MAX_ENTRIES,), np.uint32)
     at = np.int64(0)
     for each in range(world.from_count):
         place = np.int64(each)
         packet = np.int64(entries[place]) >> w.PACKET_SHIFT
-        if world.reduce != 0 and targets[packet] != w.TO_WORKER:
+        if world.reduce != 0 and packet_of(world, packet).to != w.TO_WORKER:
             while at < world.snapshot_count and tried[at] < entries[place]:
                 at += 1
             if at < world.snapshot_count and tried[at] == entries[place] and useful[at] == 0:

@@ -19,6 +19,7 @@ from sim.explore.engine.packets import remove_copy
 from sim.explore.engine.packing import host_at, unpack
 from sim.explore.engine.step_codes import QUEUE
 from sim.explore.engine.switch_steps import arrive_at_switch, control, restore_switch, stage_of
+from sim.explore.engine.views import entries_of, packet_of, state_of
 from sim.explore.engine.visited import hash_bytes
 from sim.explore.engine.worker_steps import (
     arrive_at_worker,
@@ -41,7 +42,7 @@ def all_done(world: Record) -> bool:
     A worker that hears of a mismatch repeats it a few times. If the network loses all of that, the others end at their
     deadline.
     """
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     good = carray(pointer(world.acceptable), (world.owners, world.rounds), np.uint8)
     notified = False
     for host in range(world.hosts):
@@ -62,7 +63,7 @@ def all_done(world: Record) -> bool:
 @compiled
 def someone_is_dead(world: Record) -> bool:
     """Whether a worker has died that does not start again, or run into its deadline: then the others end with an error."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     for host in range(world.hosts):
         at = host_at(world, np.int64(host))
         if state[at + w.AT_LIFE] == w.DEAD_HOST or state[at + w.AT_FAILURE] == FAILURE_DEADLINE:
@@ -81,7 +82,7 @@ def _any_disagreed(world: Record, good: Record) -> bool:
 @compiled
 def fair_round(world: Record, blank: Integer) -> Integer:
     """Let everything happen once; all packets arrive."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     if stage_of(world) > 0 and world.epochs > 1:
         while control(world) != w.NOTHING:
             pass
@@ -120,9 +121,7 @@ def _is_needed(world: Record, host: Integer) -> bool:
 
 @compiled
 def _deliver_all(world: Record) -> Integer:
-    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
-    targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
-    ports = carray(pointer(world.ports), (w.MAX_PACKETS,), np.int16)
+    entries = entries_of(world)
     number = np.int64(-1)
     for _ in range(64 * (world.hosts + world.switches - 1) * (world.slots + 1)):
         if world.entry_count == 0:
@@ -137,11 +136,11 @@ def _deliver_all(world: Record) -> Integer:
         remove_copy(world, place)
         number = entry >> w.PACKET_SHIFT
         world.fair_calls += 1
-        switch = np.int64(targets[number])
+        switch = packet_of(world, number).to
         if switch == w.TO_WORKER:
             result = arrive_at_worker(world, entry, np.int64(0))
             if result >= 0 and world.batches == 1:
-                result = drive(world, np.int64(ports[number]), np.int64(0))
+                result = drive(world, packet_of(world, number).port, np.int64(0))
         else:
             restore_switch(world, switch)
             result = arrive_at_switch(world, entry)

@@ -26,18 +26,19 @@ from sim.explore.engine.packets import entry_of, packet_kind
 from sim.explore.engine.packing import host_at
 from sim.explore.engine.step_codes import ANSWERED, TIRED
 from sim.explore.engine.switch_steps import arrive_at_switch, restore_switch
+from sim.explore.engine.views import entries_of, packet_of, state_of
 from sim.explore.engine.worker_steps import arrive_at_worker
 
 
 @compiled
 def is_finished(world: Record, packet: Integer) -> bool:
     """Whether a packet is finished in the state that is worked on."""
-    owner = np.int64(carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)[packet])
+    owner = packet_of(world, packet).owner
     if owner < 0 or owner >= world.owners:
         return False
     host = owner // world.epochs
     epoch = owner - host * world.epochs
-    port = np.int64(carray(pointer(world.ports), (w.MAX_PACKETS,), np.int16)[packet])
+    port = packet_of(world, packet).port
     if port < world.hosts:
         return _is_finished_for(world, packet, host, epoch)
     below = carray(pointer(world.below), (world.switches,), np.int64)[port - world.hosts]
@@ -49,16 +50,13 @@ def is_finished(world: Record, packet: Integer) -> bool:
 
 @compiled
 def _is_finished_for(world: Record, packet: Integer, host: Integer, epoch: Integer) -> bool:
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     at = host_at(world, host)
     if state[at + w.AT_EPOCH] != epoch:
         return state[at + w.AT_EPOCH] > epoch
-    if (
-        state[at + w.AT_LIFE] == w.DEAD_HOST
-        and carray(pointer(world.ways), (w.MAX_PACKETS,), np.int8)[packet] == w.DOWN
-    ):
+    if state[at + w.AT_LIFE] == w.DEAD_HOST and packet_of(world, packet).way == w.DOWN:
         return True
-    chunk = np.int64(carray(pointer(world.chunks), (w.MAX_PACKETS,), np.int32)[packet])
+    chunk = packet_of(world, packet).chunk
     at += w.HOST_BYTES + ((world.first_chunk + chunk) & (world.slots - 1)) * w.SLOT_BYTES
     held = np.int64(state[at + w.AT_CHUNK]) - 1
     return bool(held > chunk or (held == chunk and state[at + w.AT_BITS] & 1 == 0))
@@ -67,7 +65,7 @@ def _is_finished_for(world: Record, packet: Integer, host: Integer, epoch: Integ
 @compiled
 def leave_out_finished(world: Record) -> None:
     """Take the finished packets out of the state that is worked on."""
-    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    entries = entries_of(world)
     kept = np.int64(0)
     for place in range(world.entry_count):
         if not is_finished(world, np.int64(entries[place]) >> w.PACKET_SHIFT):
@@ -79,7 +77,7 @@ def leave_out_finished(world: Record) -> None:
 @compiled
 def moved_back(world: Record) -> bool:
     """Whether a worker is at an earlier chunk of a slot, or in an earlier epoch, than in the state that is expanded."""
-    now = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    now = state_of(world)
     then = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
     for host in range(world.hosts):
         at = host_at(world, host)
@@ -119,9 +117,8 @@ def check_part(world: Record, part: Integer, blank: Integer) -> Integer:
             np.uintp(world.host_bytes),
         )
     copy_bytes(np.uintp(world.state), np.uintp(world.from_state), np.uintp(world.fixed_bytes))
-    owners = carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)
     for packet in range(world.packet_count):
-        mine = owners[packet] // world.epochs == host or world.switches > 1
+        mine = packet_of(world, packet).owner // world.epochs == host or world.switches > 1
         if not mine or not is_finished(world, np.int64(packet)):
             continue
         numbered = packet_kind(world, np.int64(packet))[0] in (KIND_PROBE, KIND_STATUS)
@@ -136,7 +133,7 @@ def check_part(world: Record, part: Integer, blank: Integer) -> Integer:
 
 @compiled
 def _is_without_effect(world: Record, entry: Integer, how: Integer) -> bool:
-    switch = np.int64(carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)[entry >> w.PACKET_SHIFT])
+    switch = packet_of(world, entry >> w.PACKET_SHIFT).to
     world.entry_count = 0
     world.finished_calls += 1
     if switch != w.TO_WORKER:

@@ -23,6 +23,7 @@ from sim.explore.engine.names import check_names
 from sim.explore.engine.packets import contains
 from sim.explore.engine.packing import host_at, tables_at
 from sim.explore.engine.symmetry import permute_fixed, stand_in
+from sim.explore.engine.views import entries_of, state_of
 from sim.explore.engine.visited import hash_bytes, insert
 
 BREADTH_FIRST, DEPTH_FIRST, LARGEST_FIRST = range(3)
@@ -88,7 +89,7 @@ def links_of(search: Record) -> Record:
 def emit(world: Record, search: Record, parent: Integer, code: Integer) -> bool:
     """Keep the state that is worked on if it is new; returns whether to go on."""
     stand_in(world)
-    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    entries = entries_of(world)
     count = world.entry_count
     if count & 1:
         entries[count] = np.uint32(0)
@@ -156,7 +157,7 @@ def emit(world: Record, search: Record, parent: Integer, code: Integer) -> bool:
 @compiled
 def progress_of(world: Record) -> Integer:
     """Return how far the workers and the switches are, from 0 to LEVELS - 1. Only the order of the search depends on it."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     total = 8 * (np.int64(state[w.AT_KILLS]) + state[w.AT_RESTARTS])
     for switch in range(world.switches):
         total += 8 * np.int64(state[tables_at(switch)])
@@ -225,7 +226,7 @@ def _place_of_end(world: Record, search: Record) -> Integer:
 @compiled
 def _is_subsumed(world: Record, search: Record, ends: Record, place: Integer) -> bool:
     """Whether a record of a list holds all packets of the state that is worked on; drops those that hold fewer."""
-    mine = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    mine = entries_of(world)
     words, links = words_of(search), links_of(search)
     at = np.int64(ends[place, 2]) - 1
     before = np.int64(-1)

@@ -8,9 +8,10 @@ from numba import carray
 from host_agent.protocol.records import FAILURE_DEADLINE, FAILURE_NONE
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, pointer
-from sim.explore.engine.packing import core_of, host_at, unpack
+from sim.explore.engine.packing import host_at, unpack
 from sim.explore.engine.step_codes import QUEUE
 from sim.explore.engine.switch_steps import restore_switch, run_switch
+from sim.explore.engine.views import core_of, state_of
 from sim.explore.engine.worker_steps import fire, receive_now, send_now, timers_of
 from sim.explore.engine.world import ALIVE, AT_DONE, AT_FAILURE, AT_LIFE, NOTHING, TX_ROWS, WRONG_NAME
 from sim.frames import HEADERS_BYTES
@@ -23,7 +24,7 @@ def check_names(world: Record) -> Integer:
     Its error is made of the last STATUS about its oldest chunk (`host_agent.protocol.outcome`): it must say that the dead
     have not contributed, and that it has itself, and the switch must have answered.
     """
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     dead = np.int64(0)
     for host in range(world.hosts):
         at = host_at(world, np.int64(host))

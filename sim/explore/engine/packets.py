@@ -22,6 +22,7 @@ from host_agent.wire.header import HEADER_WORDS, read_header
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 from netsum_common.memory import compare_bytes, copy_bytes, pointer
 from sim.explore.engine import world as w
+from sim.explore.engine.views import entries_of, packet_of
 from sim.frames import HEADERS_BYTES
 
 _INDEX_SIZE: Final = 4 * w.MAX_PACKETS
@@ -70,20 +71,15 @@ def intern(
 ) -> Integer:
     """Return the number of a packet, a new one if it has not been seen; -1 if there are too many."""
     index = carray(pointer(world.index), (_INDEX_SIZE,), np.int32)
-    lengths = carray(pointer(world.lengths), (w.MAX_PACKETS,), np.int32)
-    ways = carray(pointer(world.ways), (w.MAX_PACKETS,), np.int8)
-    owners = carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)
-    ports = carray(pointer(world.ports), (w.MAX_PACKETS,), np.int16)
-    chunks = carray(pointer(world.chunks), (w.MAX_PACKETS,), np.int32)
-    targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
     at = _hash(frame, length, way * 64 + port)
     while index[at] != 0:
         number = np.int64(index[at]) - 1
+        packet = packet_of(world, number)
         if (
-            lengths[number] == length
-            and ways[number] == way
-            and ports[number] == port
-            and owners[number] == owner
+            packet.length == length
+            and packet.way == way
+            and packet.port == port
+            and packet.owner == owner
             and compare_bytes(np.uintp(packet_at(world, number)), np.uintp(frame), np.uintp(length)) == 0
         ):
             return number
@@ -93,15 +89,13 @@ def intern(
         return np.int64(-1)
     world.packet_count += 1
     index[at] = number + 1
-    lengths[number] = length
-    ways[number] = way
-    owners[number] = owner
-    ports[number] = port
-    targets[number] = goes_to(world, way, port)
-    chunks[number] = np.int32(0x7FFFFFFF)
+    packet = packet_of(world, number)
+    packet.length, packet.way, packet.owner, packet.port = length, way, owner, port
+    packet.to = goes_to(world, way, port)
+    packet.chunk = 0x7FFFFFFF
     if length >= HEADERS_BYTES + HEADER_BYTES:
         header = read_header(carray(pointer(frame + HEADERS_BYTES), (HEADER_WORDS,), np.uint32))
-        chunks[number] = np.int32((header[9] - world.first_chunk) & 0x7FFFFFFF)
+        packet.chunk = np.int64(header[9] - world.first_chunk) & 0x7FFFFFFF
     copy_bytes(np.uintp(packet_at(world, number)), np.uintp(frame), np.uintp(length))
     return number
 
@@ -166,7 +160,7 @@ def entry_of(number: Integer, label: Integer) -> Integer:
 @compiled
 def add_entry(world: Record, entry: Integer) -> bool:
     """Put a copy of a packet into the state that is worked on; returns whether that changes it."""
-    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    entries = entries_of(world)
     key = entry >> w.LABEL_SHIFT
     low, high = np.int64(0), world.entry_count
     while low < high:
@@ -210,7 +204,7 @@ def merge_labels(world: Record) -> None:
 
     A STATUS with a live label is delivered both ways, and a PROBE brings such a STATUS.
     """
-    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    entries = entries_of(world)
     kept = np.int64(0)
     for place in range(world.entry_count):
         entry = np.int64(entries[place])
@@ -228,7 +222,7 @@ def merge_labels(world: Record) -> None:
 @compiled
 def remove_copy(world: Record, place: Integer) -> None:
     """Take a copy of the packet at a place out of the state that is worked on."""
-    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    entries = entries_of(world)
     if np.int64(entries[place]) & 255 > 1:
         entries[place] -= np.uint32(1)
         return

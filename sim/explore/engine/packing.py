@@ -14,11 +14,12 @@ import numpy as np
 from numba import carray
 
 from host_agent.codecs.payload import PAYLOAD
-from host_agent.protocol.records import CORE, COUNTERS, DUE_NO, NEVER, PASS, PASS_RING, PROBE_RING, SLOT
+from host_agent.protocol.records import CORE, COUNTERS, DUE_NO, NEVER, PASS, PROBE_RING, SLOT
 from host_agent.protocol.timeout import REPEATS_AT_ONCE
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 from netsum_common.memory import pointer
 from sim.explore.engine import world as w
+from sim.explore.engine.views import core_of, passes_of, slots_of, state_of
 
 NOW_NS: Final = 1_000_000_000_000  # The time at every call of the worker core.
 LATER_NS: Final = 2_000_000_000_000  # Time for which timers are armed that do not fire.
@@ -111,12 +112,6 @@ def unlisted_fields() -> set[str]:
 
 
 @compiled_inline
-def core_of(world: Record, owner: Integer) -> Record:
-    """Return an owner's core."""
-    return carray(pointer(world.cores), (world.owners,), CORE)[owner]
-
-
-@compiled_inline
 def host_at(world: Record, host: Integer) -> Integer:
     """Return where in the fixed part of a state a host's block begins."""
     return w.HEAD_BYTES + world.switch_bytes + host * world.host_bytes
@@ -133,11 +128,11 @@ def choose_sources(world: Record, host: Integer, owner: Integer) -> None:
     """Let the reductions of contributors take a contributor's elements, or zeros, as the quorum chunk before each says."""
     kinds = carray(pointer(world.kinds), (world.rounds,), np.int64)
     sources = carray(pointer(world.sources), (world.owners, world.rounds, 2), np.int64)
-    passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
+    passes = passes_of(world, owner)
     for number in range(1, world.rounds):
         if kinds[number] == w.CONTRIBUTORS:
-            mine = passes[owner, number - 1].added >> (host % world.workers) & 1
-            passes[owner, number].payload.source = sources[owner, number, mine]
+            mine = passes[number - 1].added >> (host % world.workers) & 1
+            passes[number].payload.source = sources[owner, number, mine]
 
 
 @compiled_inline
@@ -155,7 +150,7 @@ def owner_of(world: Record, host: Integer, epoch: Integer) -> Integer:
 @compiled
 def unpack(world: Record, host: Integer) -> Integer:
     """Put a host's block of the state that is worked on into its core's records; returns the owner."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     at = host_at(world, host)
     owner = owner_of(world, host, np.int64(state[at + w.AT_EPOCH]))
     core = core_of(world, owner)
@@ -191,12 +186,12 @@ def unpack(world: Record, host: Integer) -> Integer:
     core.heard_ns = -1
     core.unanswered = 0
     core.status_chunk = -1
-    slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)
+    slots = slots_of(world, owner)
     ranks = carray(pointer(world.old_last), (16,), np.int64)
     count = np.int64(0)
     for number in range(world.slots):
         at_slot = at + w.HOST_BYTES + number * w.SLOT_BYTES
-        slot = slots[owner, number]
+        slot = slots[number]
         slot.chunk = first + state[at_slot + w.AT_CHUNK] - 1
         if state[at_slot + w.AT_CHUNK] == 0:
             slot.chunk = -1
@@ -234,9 +229,9 @@ def unpack(world: Record, host: Integer) -> Integer:
         core.probe_sequence[label] = ranks[label - 1] if label <= count else 0
     core.probe = world.slots
     at_more = at + w.HOST_BYTES + world.slots * w.SLOT_BYTES
-    passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
+    passes = passes_of(world, owner)
     for number in range(world.rounds):
-        passes[owner, number].results = state[at_more + number]
+        passes[number].results = state[at_more + number]
     at_more += world.rounds
     exponents = carray(pointer(world.exponents), (world.owners, world.blocks * 2), np.uint8)
     for number in range(world.blocks * 2):
@@ -244,8 +239,8 @@ def unpack(world: Record, host: Integer) -> Integer:
     if world.quorum != 0:
         at_more = quorum_chunk_at(world, host)
         for number in range(world.rounds):
-            passes[owner, number].offered = state[at_more + 2 * number]
-            passes[owner, number].added = state[at_more + 2 * number + 1]
+            passes[number].offered = state[at_more + 2 * number]
+            passes[number].added = state[at_more + 2 * number + 1]
         choose_sources(world, host, owner)
     return owner
 
@@ -253,10 +248,10 @@ def unpack(world: Record, host: Integer) -> Integer:
 @compiled
 def pack(world: Record, host: Integer, owner: Integer) -> bool:
     """Write a host's core into its block of the state that is worked on; returns whether the block has changed."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     at = host_at(world, host)
     core = core_of(world, owner)
-    slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)[owner]
+    slots = slots_of(world, owner)
     _rank(world, core, slots)
     first = world.first_chunk
     changed = _put(state, at + w.AT_NEXT, core.next_chunk - first)
@@ -326,9 +321,9 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
     changed |= _put(state, at + w.AT_LARGEST_ACKED, _renumbered(world, core.largest_acked))
     changed |= _put(state, at + w.AT_SEQUENCE, _renumbered(world, core.next_sequence))
     at_more = at + w.HOST_BYTES + world.slots * w.SLOT_BYTES
-    passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
+    passes = passes_of(world, owner)
     for number in range(world.rounds):
-        changed |= _put(state, at_more + number, passes[owner, number].results)
+        changed |= _put(state, at_more + number, passes[number].results)
     at_more += world.rounds
     exponents = carray(pointer(world.exponents), (world.owners, world.blocks * 2), np.uint8)
     for number in range(world.blocks * 2):
@@ -336,8 +331,8 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
     if world.quorum != 0:
         at_more = quorum_chunk_at(world, host)
         for number in range(world.rounds):
-            changed |= _put(state, at_more + 2 * number, passes[owner, number].offered)
-            changed |= _put(state, at_more + 2 * number + 1, passes[owner, number].added)
+            changed |= _put(state, at_more + 2 * number, passes[number].offered)
+            changed |= _put(state, at_more + 2 * number + 1, passes[number].added)
     return changed
 
 

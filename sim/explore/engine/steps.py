@@ -13,6 +13,7 @@ from sim.explore.engine.finished import leave_out_finished, moved_back
 from sim.explore.engine.packets import contains, merge_labels, remove_copy
 from sim.explore.engine.packing import host_at, unpack
 from sim.explore.engine.switch_steps import arrive_at_switch, control, restart_switch, restore_switch
+from sim.explore.engine.views import entries_of, packet_of
 from sim.explore.engine.worker_steps import arrive_at_worker, begin, drive, fail, join, kill, offer, timers_of
 
 
@@ -36,12 +37,12 @@ def apply(world: Record, code: Integer, blank: Integer) -> Integer:
 def _make(world: Record, code: Integer, blank: Integer) -> Integer:
     kind, what, how = code >> codes.KIND_SHIFT, code >> codes.WHAT_SHIFT & codes.WHAT, code & codes.HOW
     if kind in (codes.DELIVER, codes.KEEP, codes.LOSE):
-        entry = np.int64(carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)[what])
+        entry = np.int64(entries_of(world)[what])
         if world.copies > 0 and kind != codes.KEEP:
             remove_copy(world, what)
         if kind == codes.LOSE:
             return np.int64(1)
-        switch = np.int64(carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)[entry >> w.PACKET_SHIFT])
+        switch = packet_of(world, entry >> w.PACKET_SHIFT).to
         if switch != w.TO_WORKER:
             restore_switch(world, switch)
             result = arrive_at_switch(world, entry)
@@ -76,7 +77,6 @@ def _saturate(world: Record) -> Integer:
     As packets may arrive any number of times, or never, the state with the answers can make every step of the one without
     them. `snapshot` and `useful` are left to say which packets change a switch.
     """
-    targets = carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)
     useful = carray(pointer(world.useful), (w.MAX_ENTRIES,), np.uint8)
     state = carray(pointer(world.from_state), (world.fixed_bytes,), np.uint8)
     copy_bytes(np.uintp(world.queue), np.uintp(world.entries), np.uintp(4 * world.entry_count))
@@ -102,7 +102,7 @@ def _saturate(world: Record) -> Integer:
     for place in range(held):
         entry = np.int64(before[place])
         useful[place] = np.uint8(0)
-        switch = np.int64(targets[entry >> w.PACKET_SHIFT])
+        switch = packet_of(world, entry >> w.PACKET_SHIFT).to
         if switch == w.TO_WORKER:
             continue
         count = world.entry_count
@@ -118,7 +118,7 @@ def _saturate(world: Record) -> Integer:
 @compiled
 def _keep_or_undo(world: Record, count: Integer) -> bool:
     """Keep the packets that a step has added if it has changed nothing else; there were `count`."""
-    mine = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    mine = entries_of(world)
     before = carray(pointer(world.queue), (w.MAX_ENTRIES,), np.uint32)
     if only_packets_differ(world) and contains(mine, world.entry_count, before, count):
         copy_bytes(np.uintp(world.queue), np.uintp(world.entries), np.uintp(4 * world.entry_count))

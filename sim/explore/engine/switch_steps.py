@@ -19,6 +19,7 @@ from sim.explore.engine.packets import (
     write_number,
 )
 from sim.explore.engine.packing import host_at, tables_at
+from sim.explore.engine.views import packet_of, state_of
 from sim.frames import HEADERS_BYTES, IPV4_DESTINATION
 from sim.switch.ports.program_call import run_program
 
@@ -40,7 +41,7 @@ def _save_switch(world: Record, switch: Integer, job: Integer) -> Integer:
     places = carray(pointer(world.span_at), (world.span_count,), np.int64)
     sizes = carray(pointer(world.span_bytes), (world.span_count,), np.int64)
     jobs = carray(pointer(world.span_job), (world.span_count,), np.int64)
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     at = np.int64(w.HEAD_BYTES) + switch * world.one_switch_bytes
     result = np.int64(w.NOTHING)
     for span in range(world.span_count):
@@ -60,14 +61,9 @@ def _save_switch(world: Record, switch: Integer, job: Integer) -> Integer:
 def arrive_at_switch(world: Record, entry: Integer) -> Integer:
     """Run a packet through its switch, whose registers are restored; what leaves is added to the packets in flight."""
     number = entry >> w.PACKET_SHIFT
-    lengths = carray(pointer(world.lengths), (w.MAX_PACKETS,), np.int32)
-    owners = carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)
-    ports = carray(pointer(world.ports), (w.MAX_PACKETS,), np.int16)
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    length = np.int64(lengths[number])
-    owner = np.int64(owners[number])
-    port = np.int64(ports[number])
-    switch = np.int64(carray(pointer(world.to), (w.MAX_PACKETS,), np.int8)[number])
+    state = state_of(world)
+    packet = packet_of(world, number)
+    length, owner, port, switch = packet.length, packet.owner, packet.port, packet.to
     tables = switch * world.versions + state[tables_at(switch)]
     copy_bytes(np.uintp(world.in_frame), np.uintp(packet_at(world, number)), np.uintp(length))
     write_number(world, number, entry >> w.LABEL_SHIFT & 15, world.in_frame)
@@ -137,7 +133,7 @@ def run_switch(world: Record, switch: Integer, length: Integer, port: Integer) -
 
     Returns how many frames leave the switch, which are in `out_frames`; -1 if the program failed.
     """
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     carray(pointer(world.in_length), (1,), np.int32)[0] = length
     carray(pointer(world.in_port), (1,), np.uint16)[0] = port
     tables = switch * world.versions + np.int64(state[tables_at(switch)])
@@ -178,7 +174,7 @@ def _addressed(world: Record, frame: Integer, length: Integer, way: Integer, por
 @compiled
 def stage_of(world: Record) -> Integer:
     """Return 0 while all switches hold all of the first epoch, 2 when they hold all of the last one, else 1."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     complete = carray(pointer(world.complete), (world.switches,), np.int64)
     first = last = True
     for switch in range(world.switches):
@@ -193,7 +189,7 @@ def stage_of(world: Record) -> Integer:
 @compiled
 def control(world: Record) -> Integer:
     """Let the controller write its next entry: it deletes from the leaves to the root, and writes from the root to the leaves."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     emptied = carray(pointer(world.emptied), (world.switches,), np.int64)
     complete = carray(pointer(world.complete), (world.switches,), np.int64)
     for switch in range(world.switches - 1, -1, -1):
@@ -210,7 +206,7 @@ def control(world: Record) -> Integer:
 @compiled
 def restart_switch(world: Record, switch: Integer) -> Integer:
     """Let a switch come up with empty registers and tables."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     emptied = carray(pointer(world.emptied), (world.switches,), np.int64)
     if state[w.AT_RESTARTS] >= world.restarts:
         return np.int64(w.NOTHING)

@@ -29,6 +29,7 @@ from netsum_common.memory import compare_bytes, copy_bytes, pointer
 from sim.explore.engine import world as w
 from sim.explore.engine.packets import intern, packet_at, packet_kind
 from sim.explore.engine.packing import host_at, quorum_chunk_at
+from sim.explore.engine.views import entries_of, packet_of, state_of
 from sim.explore.engine.visited import mixed
 from sim.frames import HEADERS_BYTES, IPV4_DESTINATION
 
@@ -76,7 +77,7 @@ def _find_keys(world: Record) -> bool:
     """
     keys = carray(pointer(world.keys), (world.hosts, 2), np.uint64)
     cells = carray(pointer(world.seen_at), (world.seen_cells, 2), np.int64)
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     size = world.host_bytes - (2 * world.rounds if world.quorum != 0 else 0)
     for host in range(world.hosts):
         at = world.state + host_at(world, host)
@@ -97,8 +98,7 @@ def _find_keys(world: Record) -> bool:
                 value = mixed(value ^ np.uint64(state[quorum_chunk + 2 * number] * 2 + mine))
         keys[host, 0] = mixed(value)
         keys[host, 1] = np.uint64(0)
-    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
-    ports = carray(pointer(world.ports), (w.MAX_PACKETS,), np.int16)
+    entries = entries_of(world)
     for place in range(world.entry_count):
         entry = np.int64(entries[place])
         packet = entry >> w.PACKET_SHIFT
@@ -106,7 +106,7 @@ def _find_keys(world: Record) -> bool:
         if orbit < 0:
             return False
         rest = entry & ((1 << w.PACKET_SHIFT) - 1)
-        keys[ports[packet], 1] += mixed(np.uint64(orbit << w.PACKET_SHIFT | rest))
+        keys[packet_of(world, packet).port, 1] += mixed(np.uint64(orbit << w.PACKET_SHIFT | rest))
     return True
 
 
@@ -233,10 +233,8 @@ def _orbit(world: Record, number: Integer) -> Integer:
 @compiled
 def _find_image(world: Record, which: Integer, number: Integer) -> Integer:
     places = carray(pointer(world.places), (world.permutations, world.hosts), np.uint8)
-    length = np.int64(carray(pointer(world.lengths), (w.MAX_PACKETS,), np.int32)[number])
-    way = np.int64(carray(pointer(world.ways), (w.MAX_PACKETS,), np.int8)[number])
-    owner = np.int64(carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)[number])
-    port = np.int64(carray(pointer(world.ports), (w.MAX_PACKETS,), np.int16)[number])
+    packet = packet_of(world, number)
+    length, way, owner, port = packet.length, packet.way, packet.owner, packet.port
     first = port // world.workers * world.workers
     host = np.int64(places[which, port])
     copy_bytes(np.uintp(world.in_frame), np.uintp(packet_at(world, number)), np.uintp(length))

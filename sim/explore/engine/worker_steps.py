@@ -18,7 +18,7 @@ from host_agent.protocol.records import (
     PASS_RING,
     SLOT,
 )
-from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 from netsum_common.memory import copy_bytes, pointer
 from sim.core_calls import call_begin, call_offer, call_receive, call_send
 from sim.explore.engine import world as w
@@ -28,7 +28,6 @@ from sim.explore.engine.packing import (
     MANY_TRIES,
     NOW_NS,
     choose_sources,
-    core_of,
     host_at,
     label_of,
     owner_of,
@@ -40,6 +39,7 @@ from sim.explore.engine.packing import (
 )
 from sim.explore.engine.step_codes import ANSWERED, QUEUE, TIRED
 from sim.explore.engine.switch_steps import stage_of
+from sim.explore.engine.views import core_of, entries_of, packet_of, passes_of, slots_of, state_of
 from sim.frames import HEADERS_BYTES
 
 _CORE_BYTES: Final = CORE.itemsize
@@ -52,15 +52,14 @@ def after_worker(world: Record, host: Integer, owner: Integer, sent: Integer) ->
     """Pack a worker after a call of its core, and put its packets into flight."""
     changed = pack(world, host, owner)
     core = core_of(world, owner)
-    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
-    owners = carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)
+    entries = entries_of(world)
     # Labels move when chunks are sent again or done. They become smaller, or dead, so entries may fall together.
     if world.old_count > 0:
         place = np.int64(0)
         while place < world.entry_count:
             entry = np.int64(entries[place])
             label = entry >> w.LABEL_SHIFT & 15
-            if label == 0 or owners[entry >> w.PACKET_SHIFT] != owner:
+            if label == 0 or packet_of(world, entry >> w.PACKET_SHIFT).owner != owner:
                 place += 1
                 continue
             moved = relabelled(world, label)
@@ -93,7 +92,7 @@ def after_worker(world: Record, host: Integer, owner: Integer, sent: Integer) ->
 @compiled
 def _relabel(world: Record, place: Integer, label: Integer) -> Integer:
     """Give the packet at a place another label; returns the place of the next one that has not been examined."""
-    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
+    entries = entries_of(world)
     entry = np.int64(entries[place])
     copies = entry & 255
     world.entry_count -= 1
@@ -113,17 +112,17 @@ def _relabel(world: Record, place: Integer, label: Integer) -> Integer:
 def arrive_at_worker(world: Record, entry: Integer, how: Integer) -> Integer:
     """Hand a packet to the worker it is for."""
     number = entry >> w.PACKET_SHIFT
-    host = np.int64(carray(pointer(world.ports), (w.MAX_PACKETS,), np.int16)[number])
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    host = packet_of(world, number).port
+    state = state_of(world)
     if state[host_at(world, host)] != w.ALIVE:
         return np.int64(w.NOTHING)
     owner = unpack(world, host)
     core = core_of(world, owner)
-    slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)
+    slots = slots_of(world, owner)
     if how & TIRED:
         for each in range(world.slots):
-            slots[owner, each].retransmissions = MANY_TRIES
-    length = np.int64(carray(pointer(world.lengths), (w.MAX_PACKETS,), np.int32)[number]) - HEADERS_BYTES
+            slots[each].retransmissions = MANY_TRIES
+    length = packet_of(world, number).length - HEADERS_BYTES
     frame = packet_at(world, number)
     copy_bytes(np.uintp(world.in_frame), np.uintp(frame), np.uintp(length + HEADERS_BYTES))
     label = entry >> w.LABEL_SHIFT & 15
@@ -132,7 +131,7 @@ def arrive_at_worker(world: Record, entry: Integer, how: Integer) -> Integer:
     copy_bytes(np.uintp(world.rx), np.uintp(world.in_frame + HEADERS_BYTES), np.uintp(kept))
     carray(pointer(world.rx_length), (1,), np.int32)[0] = length
     chunk = np.int64(np.uint32(_chunk_of(world)))
-    slot = slots[owner, chunk & (world.slots - 1)]
+    slot = slots[chunk & (world.slots - 1)]
     at_pass, at_index = slot.pass_number, slot.index
     words = carray(pointer(world.targets), (world.owners, world.words), np.uint32)
     for each in range(world.words):
@@ -181,8 +180,8 @@ def _check_targets(
         if kind == w.QUORUM_CHUNK and not _are_contributors(world, owner, number):
             return np.int64(w.WRONG_RESULT)
         if kind == w.CONTRIBUTORS:
-            passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
-            subset = number << world.workers | passes[owner, number - 1].added
+            passes = passes_of(world, owner)
+            subset = number << world.workers | passes[number - 1].added
             sums = carray(pointer(world.sums + subset * w.ELEMENTS * 4), (w.ELEMENTS,), np.uint32)
         if index >= works[owner, number].lead and works[owner, number].payload.elements > 0:
             written = number
@@ -199,13 +198,13 @@ def _check_targets(
 @compiled
 def _are_contributors(world: Record, owner: Integer, number: Integer) -> bool:
     """Whether a quorum chunk has as many contributors as the quorum, all have contributed, and all workers know the same."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
-    passes = carray(pointer(world.core_passes), (world.owners, PASS_RING), PASS)
-    added = passes[owner, number].added
+    state = state_of(world)
+    passes = passes_of(world, owner)
+    added = passes[number].added
     count = np.int64(0)
     for host in range(world.hosts):
         if host == owner // world.epochs:
-            offered = passes[owner, number].offered
+            offered = passes[number].offered
             announced = added
         else:
             at = quorum_chunk_at(world, np.int64(host)) + 2 * number
@@ -220,22 +219,24 @@ def _are_contributors(world: Record, owner: Integer, number: Integer) -> bool:
     return bool(count == world.quorum and added >> world.hosts == 0)
 
 
+@compiled_inline
+def _records(world: Record, owner: Integer) -> tuple[Integer, Integer, Integer, Integer]:
+    """Return the first arguments of the core's functions: the addresses of its records, and how many slots there are."""
+    return (
+        np.int64(world.cores + owner * _CORE_BYTES),
+        np.int64(world.core_slots + owner * world.slots * _SLOT_RECORD_BYTES),
+        np.int64(world.slots),
+        np.int64(world.core_passes + owner * PASS_RING * _PASS_BYTES),
+    )
+
+
 @compiled
 def receive_now(world: Record, owner: Integer) -> None:
     """Let an unpacked core take in the datagram in the receive row."""
     world.worker_calls += 1
     call_receive(
-        world.receive,
-        (
-            np.int64(world.cores + owner * _CORE_BYTES),
-            np.int64(world.core_slots + owner * world.slots * _SLOT_RECORD_BYTES),
-            np.int64(world.slots),
-            np.int64(world.core_passes + owner * PASS_RING * _PASS_BYTES),
-            np.int64(world.rx),
-            np.int64(carray(pointer(world.rx_length), (1,), np.int32)[0]),
-            np.int64(NOW_NS),
-        ),
-    )
+    length = np.int64(carray(pointer(world.rx_length), (1,), np.int32)[0])
+    call_worker(world.receive, (*_records(world, owner), np.int64(world.rx), length, np.int64(NOW_NS)))
 
 
 @compiled
@@ -245,10 +246,7 @@ def send_now(world: Record, owner: Integer) -> Integer:
     return call_send(
         world.send,
         (
-            np.int64(world.cores + owner * _CORE_BYTES),
-            np.int64(world.core_slots + owner * world.slots * _SLOT_RECORD_BYTES),
-            np.int64(world.slots),
-            np.int64(world.core_passes + owner * PASS_RING * _PASS_BYTES),
+            *_records(world, owner),
             np.int64(world.tx),
             np.int64(world.tx_rows),
             np.int64(world.row_bytes),
@@ -276,7 +274,7 @@ def timers_of(world: Record, owner: Integer) -> Integer:
     `QUEUE` is among them where it matters whether PROBEs have shown one: a chunk is behind an acknowledged one.
     """
     core = core_of(world, owner)
-    slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)[owner]
+    slots = slots_of(world, owner)
     if core.failure != FAILURE_NONE or core.in_flight == 0:
         return np.int64(0)
     armed = np.int64(0)
@@ -299,7 +297,7 @@ def timers_of(world: Record, owner: Integer) -> Integer:
 @compiled
 def drive(world: Record, host: Integer, timers: Integer) -> Integer:
     """Let a worker send, at a time when these of its timers have expired and the others have not."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     if state[host_at(world, host)] != w.ALIVE:
         return np.int64(w.NOTHING)
     owner = unpack(world, host)
@@ -311,7 +309,7 @@ def drive(world: Record, host: Integer, timers: Integer) -> Integer:
 def fire(world: Record, owner: Integer, timers: Integer) -> None:
     """Set the times of an unpacked core so that these timers have expired."""
     core = core_of(world, owner)
-    slots = carray(pointer(world.core_slots), (world.owners, world.slots), SLOT)[owner]
+    slots = slots_of(world, owner)
     if timers & 1:
         core.pto_ns = NOW_NS
     if timers & QUEUE:
@@ -330,7 +328,7 @@ def fire(world: Record, owner: Integer, timers: Integer) -> None:
 @compiled
 def begin(world: Record, host: Integer, how: Integer) -> Integer:
     """Let a worker begin its next round."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     at = host_at(world, host)
     begun, done = np.int64(state[at + w.AT_BEGUN]), np.int64(state[at + w.AT_DONE])
     if state[at + w.AT_LIFE] != w.ALIVE or state[at + w.AT_FAILURE] != FAILURE_NONE or begun >= world.rounds:
@@ -359,7 +357,7 @@ def begin(world: Record, host: Integer, how: Integer) -> Integer:
 @compiled
 def quorum_chunk(world: Record, host: Integer) -> Integer:
     """Return the number of the quorum chunk that a worker has begun and that is not done, or -1."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     at = host_at(world, host)
     begun = np.int64(state[at + w.AT_BEGUN])
     alive = state[at + w.AT_LIFE] == w.ALIVE and state[at + w.AT_FAILURE] == FAILURE_NONE
@@ -372,7 +370,7 @@ def quorum_chunk(world: Record, host: Integer) -> Integer:
 @compiled
 def has_offered(world: Record, host: Integer, number: Integer) -> bool:
     """Whether a worker has contributed to a quorum chunk."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     return bool(state[quorum_chunk_at(world, host) + 2 * number] != 0)
 
 
@@ -385,22 +383,14 @@ def offer(world: Record, host: Integer, how: Integer) -> Integer:
     owner = unpack(world, host)
     world.worker_calls += 1
     call_offer(
-        world.offer,
-        (
-            np.int64(world.cores + owner * _CORE_BYTES),
-            np.int64(world.core_slots + owner * world.slots * _SLOT_RECORD_BYTES),
-            np.int64(world.slots),
-            np.int64(world.core_passes + owner * PASS_RING * _PASS_BYTES),
-            number,
-        ),
-    )
+    call_worker(world.offer, (*_records(world, owner), number))
     return after_call(world, host, owner, how)
 
 
 @compiled
 def fail(world: Record, host: Integer) -> Integer:
     """Let a worker's deadline pass."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     failed = np.int64(0)
     for each in range(world.hosts):
         failed += state[host_at(world, np.int64(each)) + w.AT_FAILURE] == FAILURE_DEADLINE
@@ -420,7 +410,7 @@ def fail(world: Record, host: Integer) -> Integer:
 @compiled
 def kill(world: Record, host: Integer) -> Integer:
     """Let a worker die."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     at = host_at(world, host)
     if state[w.AT_KILLS] >= world.kills or state[at + w.AT_LIFE] != w.ALIVE:
         return np.int64(w.NOTHING)
@@ -439,13 +429,12 @@ def kill(world: Record, host: Integer) -> Integer:
 
 @compiled
 def _bury_labels(world: Record, owner: Integer) -> None:
-    entries = carray(pointer(world.entries), (w.MAX_ENTRIES,), np.uint32)
-    owners = carray(pointer(world.of), (w.MAX_PACKETS,), np.int16)
+    entries = entries_of(world)
     place = np.int64(0)
     while place < world.entry_count:
         entry = np.int64(entries[place])
         label = entry >> w.LABEL_SHIFT & 15
-        if label != 0 and label != w.DEAD and owners[entry >> w.PACKET_SHIFT] == owner:
+        if label != 0 and label != w.DEAD and packet_of(world, entry >> w.PACKET_SHIFT).owner == owner:
             place = _relabel(world, place, np.int64(w.DEAD))
         else:
             place += 1
@@ -454,7 +443,7 @@ def _bury_labels(world: Record, owner: Integer) -> None:
 @compiled
 def join(world: Record, host: Integer, blank: Integer) -> Integer:
     """Let a worker start again in the second epoch, once the controller has admitted all of it."""
-    state = carray(pointer(world.state), (world.fixed_bytes,), np.uint8)
+    state = state_of(world)
     at = host_at(world, host)
     if world.epochs < 2 or state[at + w.AT_EPOCH] != 0 or stage_of(world) != 2:
         return np.int64(w.NOTHING)

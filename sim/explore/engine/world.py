@@ -118,7 +118,7 @@ _FIELDS: Final = (
     *("out_stride", "in_frame", "in_stride", "in_length", "in_port"),
     *("span_count", "span_at", "span_bytes", "span_job", "admitted", "progress_at", "progress_cells"),
     # Packets that have ever been in flight.
-    *("packet_count", "packet_bytes", "packets", "lengths", "ways", "of", "ports", "to", "chunks", "index"),
+    *("packet_count", "packet_bytes", "packets", "about", "index"),
     # The state that is worked on, and the one that it comes from.
     *("state", "entries", "entry_count", "from_state", "from_entries", "from_count"),
     # Ranks of transmissions, for labels.
@@ -133,6 +133,9 @@ _FIELDS: Final = (
     # Coverage and faults.
     *("violation", "violation_host", "steps", "switch_runs", "worker_calls", "fair_calls", "finished_calls"),
 )
+
+PACKET: Final = np.dtype([(name, np.int64) for name in ("length", "way", "owner", "port", "to", "chunk")])
+"""A packet: its bytes, UP or DOWN, whose host and epoch it is of (or -1), port, the switch it goes to (or `TO_WORKER`), chunk."""
 
 WORLD: Final = np.dtype([(name, np.int64) for name in _FIELDS])
 """One element: sizes, options, and the addresses of everything else."""

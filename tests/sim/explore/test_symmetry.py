@@ -68,8 +68,8 @@ def orbit(search: Search, address: int, count: int) -> set[State]:
 def frame(system: System, number: int) -> bytes:
     """Return a packet: its way, its port and its bytes."""
     arrays = system.world.arrays
-    data = arrays["packets"][number, : arrays["lengths"][number]].tobytes()
-    return bytes([arrays["ways"][number], arrays["ports"][number]]) + data
+    about = arrays["about"][number]
+    return bytes([about["way"], about["port"]]) + arrays["packets"][number, : about["length"]].tobytes()
 
 
 def test_the_orbits_of_the_states_that_are_explored_are_all_states() -> None:
