@@ -3,6 +3,7 @@
 Unsupported features are collected by name rather than raised, so that one load reports all of them.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from sim.switch import ir
@@ -16,12 +17,21 @@ _STACKS = ("last_stack_index", "size_stack", "dereference_stack", "dereference_h
 _ACCESS = ("access_field", "access_union_header", "dereference_union_stack")
 OPS = BOOLEAN_OPS.union(_ARITHMETIC, _CASTS, _STACKS, _ACCESS)
 
-_REFERENCES: dict[str, type[ir.HeaderRef | ir.StackRef | ir.UnionRef | ir.UnionStackRef]] = {
+_PLAIN: dict[str, Callable[[Any], ir.Expr]] = {
     "header": ir.HeaderRef,
     "header_stack": ir.StackRef,
     "header_union": ir.UnionRef,
     "header_union_stack": ir.UnionStackRef,
+    "hexstr": lambda value: ir.Const(int(value, 16)),
+    "bool": lambda value: ir.Boolean(bool(value)),
+    "local": lambda value: ir.Param(int(value)),
+    "runtime_data": lambda value: ir.Param(int(value)),
+    "lookahead": lambda value: ir.Lookahead(int(value[0]), int(value[1])),
+    "stack_field": lambda value: ir.StackLast(value[0], value[1]),
+    "union_stack_field": lambda value: ir.UnionStackLast(value[0], value[1], value[2]),
+    "string": lambda value: ir.Text(str(value)),
 }
+"""Operands that hold no others, by the type that JSON has for them."""
 _OBJECTS = frozenset(["calculation", "register_array", "counter_array", "meter_array", "extern"])
 
 
@@ -56,26 +66,12 @@ class ExpressionReader:
             return self.read(value)
         if kind == "field":
             return self.field(value)
-        if kind == "hexstr":
-            return ir.Const(int(value, 16))
-        if kind == "bool":
-            return ir.Boolean(bool(value))
-        if kind in ("local", "runtime_data"):
-            return ir.Param(int(value))
-        if kind == "lookahead":
-            return ir.Lookahead(int(value[0]), int(value[1]))
-        if kind == "stack_field":
-            return ir.StackLast(value[0], value[1])
-        if kind == "union_stack_field":
-            return ir.UnionStackLast(value[0], value[1], value[2])
+        if kind in _PLAIN:
+            return _PLAIN[kind](value)
         if kind == "register":
             return ir.RegisterCell(value[0], self.read(value[1]))
-        if kind in _REFERENCES:
-            return _REFERENCES[kind](value)
         if kind in _OBJECTS:
             return ir.Named(kind, value)
-        if kind == "string":
-            return ir.Text(str(value))
         if kind in ("parameters_vector", "parameters"):
             return ir.Vector(tuple(self.read(item) for item in value))
         return self.unsupported(f"operand of type {kind!r}")

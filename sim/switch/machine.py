@@ -86,14 +86,6 @@ def _compile(program: ir.Program) -> bytes:
     return bytes(_target_machine().emit_object(module))
 
 
-def _load(code: bytes, *, cached: bool) -> Machine:
-    empty = binding.parse_assembly("")
-    engine = binding.create_mcjit_compiler(empty, _new_target_machine())  # The engine owns it.
-    engine.add_object_file(binding.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    return Machine(engine, cached=cached)
-
-
 def read_object(path: Path) -> bytes | None:
     """Return object code that was kept; None if there is none, or it is torn."""
     try:
@@ -121,14 +113,26 @@ def write_object(path: Path, code: bytes) -> None:
         return
 
 
+def kept_object(
+    name: str, cache_dir: str | os.PathLike[str] | None, make: Callable[[], bytes]
+) -> tuple[bytes, bool]:
+    """Return the object code of this name, made if it is not kept, and whether it was kept."""
+    path = Path(cache_dir or default_cache_dir()) / "switch" / name
+    code = read_object(path)
+    if code is not None:
+        return code, True
+    code = make()
+    write_object(path, code)
+    return code, False
+
+
 def compile_program(program: ir.Program, cache_dir: str | os.PathLike[str] | None = None) -> Machine:
     """Compile a program, or load it from the cache. `cache_dir`: where object code is kept; `default_cache_dir` if None."""
     _target_machine()
     key = hashlib.sha256((program.fingerprint + _engine_fingerprint()).encode()).hexdigest()
-    path = Path(cache_dir or default_cache_dir()) / "switch" / f"{key}.o"
-    code = read_object(path)
-    if code is not None:
-        return _load(code, cached=True)
-    code = _compile(program)
-    write_object(path, code)
-    return _load(code, cached=False)
+    code, cached = kept_object(f"{key}.o", cache_dir, lambda: _compile(program))
+    empty = binding.parse_assembly("")
+    engine = binding.create_mcjit_compiler(empty, _new_target_machine())  # The engine owns it.
+    engine.add_object_file(binding.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return Machine(engine, cached=cached)

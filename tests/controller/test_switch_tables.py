@@ -22,7 +22,7 @@ from netsum.programs import compiled_program
 from netsum_common.targets import TARGETS, Capabilities
 from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
-from sim.switch.p4runtime import serve
+from sim.switch.p4runtime import P4RuntimeServer
 from sim.switch.ports import Chassis
 from tests.controller.admitted import admit
 
@@ -47,7 +47,7 @@ def chassis() -> Chassis:
 
 @pytest.fixture
 def address(chassis: Chassis) -> Iterator[str]:
-    with serve(chassis, "127.0.0.1:0", device_id=DEVICE_ID) as server:
+    with P4RuntimeServer(chassis, "127.0.0.1:0", device_id=DEVICE_ID) as server:
         yield server.address
 
 

@@ -14,7 +14,7 @@ from controller.program import CompiledFiles
 from controller.session import P4RuntimeSession
 from controller.switch_tables import SwitchTables
 from netsum.programs import compiled_program
-from sim.switch.p4runtime import serve
+from sim.switch.p4runtime import P4RuntimeServer
 from sim.switch.ports.chassis import Chassis
 from tests.controller.test_trees import leaf_spine, worker
 
@@ -30,7 +30,7 @@ def controlled(files: CompiledFiles, leaves: int) -> Iterator[tuple[JobControlle
     with contextlib.ExitStack() as stack:
         tables = {}
         for name, switch in switches.items():
-            server = stack.enter_context(serve(Chassis(cpu_port=510), "127.0.0.1:0", device_id=1))
+            server = stack.enter_context(P4RuntimeServer(Chassis(cpu_port=510), "127.0.0.1:0", device_id=1))
             session = P4RuntimeSession(server.address, 1, 1, TIMEOUT_S)
             stack.callback(session.tear_down)
             writer = P4RuntimeWriter(session, files)

@@ -14,7 +14,7 @@ from controller.user_programs.files import FileOptions, UserProgram, choose, kee
 from controller.user_programs.runtime_file import RuntimeFile
 from controller.user_programs.values import bits_of
 from netsum_common.p4rt import p4info_pb2, p4runtime_pb2
-from sim.switch.p4runtime import serve
+from sim.switch.p4runtime import P4RuntimeServer
 from sim.switch.ports import Chassis
 from tests.raw_p4runtime import RawClient
 from topologies.generated import star
@@ -260,7 +260,7 @@ def test_a_switch_is_loaded_with_its_program_and_entries(tmp_path: Path) -> None
     keep_copies(tmp_path, {"s1": files})
     entries.unlink()
     for _ in range(2):
-        with serve(Chassis(), "127.0.0.1:0", device_id=0) as server:
+        with P4RuntimeServer(Chassis(), "127.0.0.1:0", device_id=0) as server:
             site = {
                 "p4runtime": server.address,
                 "device_id": 0,

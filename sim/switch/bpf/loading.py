@@ -26,6 +26,9 @@ from sim.switch.table_layout import TableShape
 
 GROUPS, REPLICAS, RING_BYTES, CAPTURE_BYTES = 1 << 16, 1 << 17, 1 << 18, 1 << 22
 
+# The map of programs that has each, and where, for the small programs in front.
+_PLACES = {"arrive": ("programs", 0), "observe": ("programs", 1), "copy": ("copies", 0)}
+
 
 class Kernel:
     """The maps and programs; `close` lets go of all.
@@ -123,20 +126,14 @@ class Kernel:
         }
         self._map("programs", syscall.PROG_ARRAY, 4, 4, len(PROGRAMS))
         self._map("copies", syscall.PROG_ARRAY, 4, 4, 1)
-        for where, position, name in (
-            ("programs", 0, "arrive"),
-            ("programs", 1, "observe"),
-            ("copies", 0, "copy"),
-        ):
+        for name, (where, position) in _PLACES.items():
             self.maps[where].update(struct.pack("=I", position), struct.pack("=I", self.programs[name]))
 
     def stub(self, name: str, values: dict[str, int]) -> int:
         """Return the program that stores `values` and goes on with ``arrive``, ``observe`` or ``copy``; made once."""
         key = (name, *values.items())
         if key not in self._stubs:
-            where, position = {"arrive": ("programs", 0), "observe": ("programs", 1), "copy": ("copies", 0)}[
-                name
-            ]
+            where, position = _PLACES[name]
             content = stub(self.maps["state"].fd, self.maps[where].fd, position, values)
             self._stubs[key] = self._keep(
                 syscall.load_program(f"{name}_stub", content, devmap=name == "copy")

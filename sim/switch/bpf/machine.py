@@ -8,14 +8,13 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import llvmlite
 from llvmlite import binding
 
 from sim.switch.bpf.objects import BpfObject, read_elf
-from sim.switch.machine import default_cache_dir, read_object, write_object
+from sim.switch.machine import kept_object
 from sim.switch.switch_errors import UnsupportedProgramError
 
 _WIDE = re.compile(r"= (mul|[us]div|[us]rem|shl|lshr|ashr)(?: \w+)* i(\d+) %\S+ (\S+)$")
@@ -30,21 +29,21 @@ def compile_module(text: str, path: str, cache_dir: str | os.PathLike[str] | Non
     program's stack.
     """
     key = hashlib.sha256(f"{llvmlite.__version__} O{_LEVEL}\n{text}".encode()).hexdigest()
-    kept = Path(cache_dir or default_cache_dir()) / "switch" / f"{key}.bpf"
-    code = read_object(kept)
-    if code is None:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "sim.switch.bpf.machine"],
-            input=text.encode(), capture_output=True, timeout=_DEADLINE_S, check=False,
-        )  # fmt: skip
-        if done.returncode != 0:
-            lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-            said = next((line for line in lines if line.startswith("error: ")), lines[-1])
-            what = said.removeprefix("error: ").removeprefix("<unknown>:0:0: ")
-            raise UnsupportedProgramError([f"what LLVM's bpf target does not have ({what})"], path, "XDP")
-        code = done.stdout
-        write_object(kept, code)
+    code, _ = kept_object(f"{key}.bpf", cache_dir, lambda: _compiled(text, path))
     return read_elf(code)
+
+
+def _compiled(text: str, path: str) -> bytes:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "sim.switch.bpf.machine"],
+        input=text.encode(), capture_output=True, timeout=_DEADLINE_S, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+        said = next((line for line in lines if line.startswith("error: ")), lines[-1])
+        what = said.removeprefix("error: ").removeprefix("<unknown>:0:0: ")
+        raise UnsupportedProgramError([f"what LLVM's bpf target does not have ({what})"], path, "XDP")
+    return done.stdout
 
 
 def _target_machine() -> Any:

@@ -7,7 +7,7 @@ from llvmlite import ir as ll
 from sim.switch import ir
 from sim.switch.codegen.emit import I1, I32, I64, PTR, Fn, Space, Unit, i, resize
 from sim.switch.codegen.expressions import Expressions
-from sim.switch.codegen.hashing import hash_inputs
+from sim.switch.codegen.hashing import calculated
 
 # Per rate: info rate (tokens per microsecond, a double), burst, tokens, tokens since the start, configured.
 METER_RATE_WORDS = 5
@@ -61,8 +61,7 @@ class Externs(Expressions):
         """Store `base + hash mod size`; a size of zero counts as one."""
         assert isinstance(calculation, ir.Named)
         b = self.fn.b
-        how = self.fn.unit.program.calculations[calculation.name]
-        value = hash_inputs(self, how.algorithm, how.inputs, how.payload)
+        value = calculated(self, calculation.name)
         modulus = self.low(size, 64)
         modulus = b.select(b.icmp_unsigned("==", modulus, 0), 1, modulus)
         result = b.add(b.urem(value, modulus), self.low(base, 64))

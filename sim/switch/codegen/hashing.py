@@ -235,6 +235,12 @@ def _pack(expressions: Expressions, chunk: list[tuple[ir.Expr, int]], buffer: An
     b.store(b.add(at, width), cursor)
 
 
+def calculated(expressions: Expressions, name: str) -> Any:
+    """Write code that computes a hash of the program's; returns an i64."""
+    how = expressions.fn.unit.program.calculations[name]
+    return hash_inputs(expressions, how.algorithm, how.inputs, how.payload)
+
+
 def condition_of(expressions: Expressions, checksum: ir.Checksum) -> Any:
     """Return whether a checksum's condition holds (i1)."""
     if checksum.condition is None:
@@ -250,8 +256,7 @@ def write_verify(fn: Fn, expressions: Expressions) -> None:
         target = expressions.header(ir.HeaderRef(checksum.target.header))
         wanted = fn.b.and_(expressions.is_valid(target), condition_of(expressions, checksum))
         with fn.b.if_then(wanted):
-            calculation = fn.unit.program.calculations[checksum.calculation]
-            value = hash_inputs(expressions, calculation.algorithm, calculation.inputs, calculation.payload)
+            value = calculated(expressions, checksum.calculation)
             stored = expressions.low(checksum.target, 64)
             with fn.b.if_then(fn.b.icmp_unsigned("!=", value, stored)):
                 fn.set_internal("checksum_error", 1)
@@ -263,6 +268,5 @@ def write_update(fn: Fn, expressions: Expressions) -> None:
         if not checksum.update:
             continue
         with fn.b.if_then(condition_of(expressions, checksum)):
-            calculation = fn.unit.program.calculations[checksum.calculation]
-            value = hash_inputs(expressions, calculation.algorithm, calculation.inputs, calculation.payload)
+            value = calculated(expressions, checksum.calculation)
             fn.write_field(checksum.target, value)

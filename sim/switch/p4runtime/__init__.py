@@ -1,7 +1,7 @@
 """A P4Runtime server for the embedded switch, and the certificates that it may be given."""
 
 from netsum_common.channel import PLAINTEXT, ChannelError, TlsFiles
-from sim.switch.p4runtime.server import AddressUnavailableError, P4RuntimeServer, serve
+from sim.switch.p4runtime.server import AddressUnavailableError, P4RuntimeServer
 from sim.switch.p4runtime.status_errors import BatchError, Code, P4RuntimeError
 
 __all__ = [
@@ -13,5 +13,4 @@ __all__ = [
     "P4RuntimeError",
     "P4RuntimeServer",
     "TlsFiles",
-    "serve",
 ]

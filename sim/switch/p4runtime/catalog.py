@@ -135,14 +135,7 @@ class ValueSet:
     size: int
 
 
-_KINDS = {
-    p4info_pb2.MatchField.EXACT: MatchKind.EXACT,
-    p4info_pb2.MatchField.LPM: MatchKind.LPM,
-    p4info_pb2.MatchField.TERNARY: MatchKind.TERNARY,
-    p4info_pb2.MatchField.RANGE: MatchKind.RANGE,
-    p4info_pb2.MatchField.OPTIONAL: MatchKind.OPTIONAL,
-}
-
+_KINDS = {p4info_pb2.MatchField.MatchType.Value(kind.name): kind for kind in MatchKind}
 
 Item = TypeVar("Item", Action, Table, Profile, Array, Digest, ValueSet)
 

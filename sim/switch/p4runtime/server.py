@@ -4,7 +4,6 @@ import errno
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
@@ -72,9 +71,7 @@ class P4RuntimeServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -107,8 +104,3 @@ def check_free(address: str) -> str:
                 reason = "it is in use, perhaps by another switch; stop that one or choose another port"
             raise AddressUnavailableError(f"P4Runtime cannot listen on {address}: {reason}") from None
     return host
-
-
-def serve(chassis: Chassis, address: str = ServeOptions.p4runtime, **options: Any) -> P4RuntimeServer:
-    """Serve P4Runtime for a chassis; see `P4RuntimeServer` for the options and errors."""
-    return P4RuntimeServer(chassis, address, **options)

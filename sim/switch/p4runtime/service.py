@@ -1,5 +1,6 @@
 """The gRPC face of a switch: P4Runtime's calls and the controllers' streams."""
 
+import functools
 import itertools
 import queue
 import threading
@@ -56,6 +57,24 @@ class _Stream:
             yield message
 
 
+def _answering(call: Callable[[Any, Any, Any], Answer]) -> Callable[[Any, Any, Any], Answer]:
+    """Make a method that answers a call report its errors as gRPC's."""
+
+    @functools.wraps(call)
+    def answer(self: Any, request: Any, context: Any) -> Answer:
+        try:
+            return call(self, request, context)
+        except P4RuntimeError as error:
+            _abort(context, error)
+        except BatchError as error:
+            status = error.status()
+            context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+            context.abort(grpc.StatusCode.UNKNOWN, status.message)
+            raise
+
+    return answer
+
+
 class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
     """P4Runtime's calls on one device. `device`: the device, whose `notify` this sets to send to the primary controllers."""
 
@@ -68,26 +87,45 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
 
     # The methods below have the names gRPC calls them by.
 
+    @_answering
     def Write(self, request: Any, context: Any) -> Any:
         """Carry out a batch of updates."""
-        return self._answer(context, lambda request: self._write(request, context), request)
+
+        def permit() -> None:
+            # The call was given up, or its sender lost its rank, while it waited: the controller that has
+            # reconciled the switch since would not learn of its writes.
+            if not context.is_active():
+                raise aborted("the call ended before its updates were carried out")
+            self._check_writer(request)
+
+        self._check_device(request.device_id)
+        self._check_writer(request)
+        self._device.write(request.updates, request.atomicity, permit)
+        return p4runtime_pb2.WriteResponse()
 
     def Read(self, request: Any, context: Any) -> Iterator[Any]:
         """Yield the entities that a request asks for."""
-        entities = self._answer(context, self._read, request)
+        entities = self._read(request, context)
         try:
             while chunk := list(itertools.islice(entities, ENTITIES_PER_RESPONSE)):
                 yield p4runtime_pb2.ReadResponse(entities=chunk)
         except P4RuntimeError as error:
             _abort(context, error)
 
+    @_answering
     def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
         """Check, keep or install a program."""
-        return self._answer(context, self._set_config, request)
+        self._check_device(request.device_id)
+        self._check_writer(request)
+        self._device.set_config(request.action, request.config if request.HasField("config") else None)
+        return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
+    @_answering
     def GetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
         """Return the program in use."""
-        return self._answer(context, self._get_config, request)
+        self._check_device(request.device_id)
+        config = self._device.get_config(request.response_type)
+        return p4runtime_pb2.GetForwardingPipelineConfigResponse(config=config)
 
     def Capabilities(self, request: Any, context: Any) -> Any:
         """Return the version of P4Runtime."""
@@ -111,33 +149,10 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
             with self._arbitration:
                 self._arbiter.leave(controller)
 
-    def _write(self, request: Any, context: Any) -> Any:
-        def permit() -> None:
-            # The call was given up, or its sender lost its rank, while it waited: the controller that has
-            # reconciled the switch since would not learn of its writes.
-            if not context.is_active():
-                raise aborted("the call ended before its updates were carried out")
-            self._check_writer(request)
-
-        self._check_device(request.device_id)
-        self._check_writer(request)
-        self._device.write(request.updates, request.atomicity, permit)
-        return p4runtime_pb2.WriteResponse()
-
-    def _read(self, request: Any) -> Iterator[Any]:
+    @_answering
+    def _read(self, request: Any, context: Any) -> Iterator[Any]:
         self._check_device(request.device_id)
         return self._device.read(request.entities)
-
-    def _set_config(self, request: Any) -> Any:
-        self._check_device(request.device_id)
-        self._check_writer(request)
-        self._device.set_config(request.action, request.config if request.HasField("config") else None)
-        return p4runtime_pb2.SetForwardingPipelineConfigResponse()
-
-    def _get_config(self, request: Any) -> Any:
-        self._check_device(request.device_id)
-        config = self._device.get_config(request.response_type)
-        return p4runtime_pb2.GetForwardingPipelineConfigResponse(config=config)
 
     def _check_device(self, device_id: int) -> None:
         if device_id != self._device_id:
@@ -149,17 +164,6 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
             election_id = (request.election_id.high, request.election_id.low)
         with self._arbitration:
             self._arbiter.check_writer(role_name(request.role, request.role_id), election_id)
-
-    def _answer(self, context: Any, call: Callable[[Any], Answer], request: Any) -> Answer:
-        try:
-            return call(request)
-        except P4RuntimeError as error:
-            _abort(context, error)
-        except BatchError as error:
-            status = error.status()
-            context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-            context.abort(grpc.StatusCode.UNKNOWN, status.message)
-            raise
 
     def _listen(self, requests: Iterator[Any], stream: _Stream, controller: Controller) -> None:
         """Handle a controller's messages, until it stops sending."""

@@ -7,7 +7,6 @@ have it back before a waiting control request had even woken up.
 import threading
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -45,9 +44,7 @@ class Turns:
                 self.asked[0] = bool(self._waiting)
                 raise TimeoutError(f"the switch was busy for {WAIT_S:.0f} s; it hangs or is far too slow")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._guard:
             if self._waiting:
                 self._waiting.popleft().release()

@@ -8,7 +8,7 @@ from pathlib import Path
 from netsum_common.targets import read_capabilities
 from sim.switch import Packets
 from sim.switch.control_plane import ControlPlane
-from sim.switch.p4runtime import serve
+from sim.switch.p4runtime import P4RuntimeServer
 from sim.switch.ports.chassis import Chassis, Listener
 
 from .programming import Programmed, Programming
@@ -55,7 +55,7 @@ class EmbeddedTarget(Programmed):
         self.growth_bytes = self.kind.growth_bytes
         self._chassis = chassis()
         with contextlib.ExitStack() as stack:
-            server = stack.enter_context(serve(self._chassis, "127.0.0.1:0", device_id=DEVICE_ID))
+            server = stack.enter_context(P4RuntimeServer(self._chassis, "127.0.0.1:0", device_id=DEVICE_ID))
             self.programming = Programming(server.address, DEVICE_ID, *files)
             stack.callback(self.programming.close)
             self._stack = stack.pop_all()

@@ -12,7 +12,7 @@ from google.protobuf import text_format
 
 from netsum_common.p4rt import code_pb2, p4info_pb2, p4runtime_pb2, p4runtime_pb2_grpc, status_pb2
 from sim.switch import Packets
-from sim.switch.p4runtime import serve
+from sim.switch.p4runtime import P4RuntimeServer
 from sim.switch.ports import Chassis
 from tests.raw_p4runtime import RawClient
 
@@ -76,7 +76,7 @@ class Bench:
     def __init__(self, program: str = "entities", set_config: bool = True) -> None:
         self.stack = contextlib.ExitStack()
         self.chassis = Chassis()
-        self.server = self.stack.enter_context(serve(self.chassis, "127.0.0.1:0", device_id=DEVICE))
+        self.server = self.stack.enter_context(P4RuntimeServer(self.chassis, "127.0.0.1:0", device_id=DEVICE))
         self.json = PROGRAMS / f"{program}.json"
         self.p4info_path = PROGRAMS / f"{program}.p4info.txtpb"
         self.p4info = p4info_of(self.p4info_path)

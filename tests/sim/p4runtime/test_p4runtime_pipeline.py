@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.internal import builder
 
 from netsum_common.p4rt import p4runtime_pb2
-from sim.switch.p4runtime import serve
+from sim.switch.p4runtime import P4RuntimeServer
 from sim.switch.ports import Chassis
 from tests.raw_p4runtime import RawClient
 from tests.sim.p4runtime.p4runtime_client import (
@@ -406,7 +406,7 @@ def test_a_wrapped_program_that_is_cut_off_is_refused(bare: Bench, cut: int) -> 
 
 
 def test_the_switch_may_be_device_0() -> None:
-    with serve(Chassis(), "127.0.0.1:0", device_id=0) as server:
+    with P4RuntimeServer(Chassis(), "127.0.0.1:0", device_id=0) as server:
         client = RawClient(0, server.address, (0, 1))
         client.set_fwd_pipe_config(str(PROGRAMS / "echo.p4info.txtpb"), str(PROGRAMS / "echo.json"))
         client.tear_down()
