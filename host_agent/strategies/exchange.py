@@ -104,11 +104,8 @@ class StrategyExchange(TorchExchange):
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Return the sum of a tensor over the workers; exact for integers."""
-        total = tensor.clone()
         with self._noting("an all-reduce"):
-            dist.all_reduce(total, group=self.group)
-        self.traffic.add(sent=total.nbytes, received=total.nbytes, synchronizations=1)
-        return total
+            return self._alone(RoundRequest((tensor,), "sum"))
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """Return the tensors of all workers in the order of ranks; they have the same shape and type."""
@@ -120,13 +117,8 @@ class StrategyExchange(TorchExchange):
 
     def broadcast(self, tensor: Tensor, root: int = 0) -> Tensor:
         """Return the root's tensor; the other workers' give its shape and type."""
-        result = tensor.clone()
         with self._noting(f"a broadcast from rank {root}"):
-            dist.broadcast(result, group=self.group, group_src=root)
-        size = result.nbytes
-        sent, received = (size, 0) if self.rank == root else (0, size)
-        self.traffic.add(sent=sent, received=received, synchronizations=1)
-        return result
+            return self._alone(RoundRequest((tensor,), "broadcast", root))
 
     def send(self, tensor: Tensor, to: int, tag: int = 0) -> None:
         """Send a tensor to one worker."""
@@ -166,6 +158,11 @@ class StrategyExchange(TorchExchange):
         """Wait until all workers are here; not counted."""
         with self._noting("a barrier"):
             dist.all_reduce(torch.zeros(1), group=self.group)
+
+    def _alone(self, request: RoundRequest) -> Tensor:
+        """Carry out a round of one tensor, and return its result."""
+        (result,) = self.begin(request)()
+        return result
 
     @property
     def threads(self) -> Any:

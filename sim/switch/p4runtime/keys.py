@@ -4,15 +4,13 @@ A field that matches everything is left out of a message; the engine has it spel
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from netsum_common.p4rt import p4runtime_pb2
-from sim.switch import Exact, Lpm, Optional, Range, Ternary
+from sim.switch.entries import Exact, Lpm, Match, Optional, Range, Ternary
 from sim.switch.p4runtime import bytestrings
 from sim.switch.p4runtime.catalog import KeyField, MatchKind
 from sim.switch.p4runtime.status_errors import invalid
-
-Match: TypeAlias = Exact | Lpm | Ternary | Range | Optional
 
 
 def decode_key(matches: Iterable[Any], fields: Sequence[KeyField], what: str) -> tuple[Match, ...]:
@@ -36,14 +34,14 @@ def decode_key(matches: Iterable[Any], fields: Sequence[KeyField], what: str) ->
 
 
 def _anything(field: KeyField, what: str) -> Match:
-    if field.kind is MatchKind.LPM:
-        return Lpm(0, 0)
-    if field.kind is MatchKind.TERNARY:
-        return Ternary(0, 0)
-    if field.kind is MatchKind.RANGE:
-        return Range(0, field.top)
-    if field.kind is MatchKind.OPTIONAL:
-        return Optional(None)
+    everything: dict[MatchKind, Match] = {
+        MatchKind.LPM: Lpm(0, 0),
+        MatchKind.TERNARY: Ternary(0, 0),
+        MatchKind.RANGE: Range(0, field.top),
+        MatchKind.OPTIONAL: Optional(None),
+    }
+    if field.kind in everything:
+        return everything[field.kind]
     raise invalid(f"{what}: exact key field {field.name} is missing; only other kinds may be left out")
 
 
@@ -104,27 +102,17 @@ def canonical_key(key: Sequence[Match], fields: Sequence[KeyField]) -> tuple[Mat
 
 def encode_key(key: Sequence[Match], fields: Sequence[KeyField]) -> Iterator[Any]:
     """Yield the `FieldMatch` messages of an engine's key, in the order of the fields."""
-    for match, field in zip(key, fields, strict=True):
+    for given, field in zip(key, fields, strict=True):
+        match given:
+            case Lpm(_, 0) | Ternary(_, 0) | Optional(None):
+                continue
+            case Range(0, high) if high == field.top:
+                continue
         message = p4runtime_pb2.FieldMatch(field_id=field.id)
-        if isinstance(match, Exact):
-            message.exact.value = bytestrings.encode(match.value)
-        elif isinstance(match, Lpm):
-            if match.prefix_length == 0:
-                continue
-            message.lpm.value = bytestrings.encode(match.value)
-            message.lpm.prefix_len = match.prefix_length
-        elif isinstance(match, Ternary):
-            if match.mask == 0:
-                continue
-            message.ternary.value = bytestrings.encode(match.value)
-            message.ternary.mask = bytestrings.encode(match.mask)
-        elif isinstance(match, Range):
-            if match.low == 0 and match.high == field.top:
-                continue
-            message.range.low = bytestrings.encode(match.low)
-            message.range.high = bytestrings.encode(match.high)
-        elif match.value is None:
-            continue
-        else:
-            message.optional.value = bytestrings.encode(match.value)
+        form = getattr(message, type(given).__name__.lower())
+        for part, value in vars(given).items():
+            if part == "prefix_length":
+                form.prefix_len = value
+            else:
+                setattr(form, part, bytestrings.encode(value))
         yield message

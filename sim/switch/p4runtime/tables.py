@@ -7,11 +7,12 @@ from typing import Any, TypeAlias
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch import SwitchError, TableEntry, UnknownNameError
 from sim.switch.control_plane import ControlPlane
+from sim.switch.entries import Match
 from sim.switch.p4runtime.actions import decode_action, encode_action
 from sim.switch.p4runtime.catalog import Catalog, MatchKind, Scope, Table, lookup
 from sim.switch.p4runtime.direct import DirectResources
 from sim.switch.p4runtime.idle import IdleWatch
-from sim.switch.p4runtime.keys import Match, canonical_key, decode_key, encode_key
+from sim.switch.p4runtime.keys import canonical_key, decode_key, encode_key
 from sim.switch.p4runtime.profiles import ActionProfiles
 from sim.switch.p4runtime.status_errors import invalid, not_found, permission_denied
 from sim.switch.p4runtime.stores import EntityStore
