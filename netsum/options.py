@@ -1,11 +1,8 @@
 """Options of several commands, each declared once; they are checked before a controller or a testbed is looked up."""
 
-from typing import Any, Literal
+from typing import Any
 
 from netsum_common.options import option
-
-Lanes = Literal[64, 256]  # Values a packet carries; a compiled program each.
-LocalLanes = Literal[64, 256, 1024]  # On one machine.
 
 
 def json_option(help: str = "One JSON document, for scripts.") -> Any:

@@ -10,5 +10,5 @@ LINK_LANES: Final = (64, 256)
 LOCAL_LANES: Final = 1024
 """Number of lanes for a worker and its switch on one machine, where no link limits the MTU."""
 
-Lanes = Literal["64", "256"]
-LocalLanes = Literal["64", "256", "1024"]
+Lanes = Literal[64, 256]
+LocalLanes = Literal[64, 256, 1024]

@@ -30,10 +30,7 @@ class JobTrees:
     `capabilities`: those of the switches' program.
     """
 
-    def __init__(
-        self, network: ControlledNetwork, ledgers: dict[str, JobLedger], capabilities: Capabilities
-    ) -> None:
-    def __init__(self, network: Network, ledgers: Ledgers, capabilities: Capabilities) -> None:
+    def __init__(self, network: ControlledNetwork, ledgers: Ledgers, capabilities: Capabilities) -> None:
         self.lanes = capabilities.lanes
         self._network = network
         self.ledgers = ledgers

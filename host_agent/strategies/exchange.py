@@ -105,7 +105,7 @@ class StrategyExchange(TorchExchange):
     def sum(self, tensor: Tensor) -> Tensor:
         """Return the sum of a tensor over the workers; exact for integers."""
         with self._noting("an all-reduce"):
-            return self._alone(RoundRequest((tensor,), "sum"))
+            return self._alone(CompressedRound((tensor,), "sum"))
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """Return the tensors of all workers in the order of ranks; they have the same shape and type."""
@@ -118,7 +118,7 @@ class StrategyExchange(TorchExchange):
     def broadcast(self, tensor: Tensor, root: int = 0) -> Tensor:
         """Return the root's tensor; the other workers' give its shape and type."""
         with self._noting(f"a broadcast from rank {root}"):
-            return self._alone(RoundRequest((tensor,), "broadcast", root))
+            return self._alone(CompressedRound((tensor,), "broadcast", root))
 
     def send(self, tensor: Tensor, to: int, tag: int = 0) -> None:
         """Send a tensor to one worker."""
@@ -159,7 +159,7 @@ class StrategyExchange(TorchExchange):
         with self._noting("a barrier"):
             dist.all_reduce(torch.zeros(1), group=self.group)
 
-    def _alone(self, request: RoundRequest) -> Tensor:
+    def _alone(self, request: CompressedRound) -> Tensor:
         """Carry out a round of one tensor, and return its result."""
         (result,) = self.begin(request)()
         return result

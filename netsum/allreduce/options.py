@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from netsum.options import LocalLanes, join_token_option, json_option, lanes_option, slots_option
+from netsum.options import join_token_option, json_option, lanes_option, slots_option
+from netsum_common.lane_counts import LocalLanes
 from netsum_common.names import check_name
 from netsum_common.options import option
 

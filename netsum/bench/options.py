@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from netsum.options import Lanes, LocalLanes, lanes_option, rate_option, runs_option, slots_option
+from netsum.options import lanes_option, rate_option, runs_option, slots_option
+from netsum_common.lane_counts import Lanes, LocalLanes
 from netsum_common.options import option
 
 _EXAMPLES: Final = "digits_cnn,char_lstm,wide_embedding,wide_embedding_sparse,resnet18"

@@ -12,13 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-<<<<<<< HEAD:netsum/cli/exits.py
-from netsum.cli.parameters import DescribedGroup, one_of, parameters_of
-||||||| parent of e5f736e6 (Declare the options of commands once, as fields of dataclasses):netsum/cli/errors.py
-from netsum.cli.parameters import Group, one_of, parameters_of
-=======
-from netsum.cli.parameters import Group, expected_of, one_of, options_of_command
->>>>>>> e5f736e6 (Declare the options of commands once, as fields of dataclasses):netsum/cli/errors.py
+from netsum.cli.parameters import DescribedGroup, expected_of, one_of, options_of_command
 from netsum.cli.texts import FAULT, INTERRUPTED, USAGE
 from netsum.command_errors import UsageError
 from netsum.extras import DISTRIBUTIONS, install_command

@@ -46,8 +46,6 @@ class ReproOptions:
     as_json: bool = json_option()
 
 
-class ReproChange(StrEnum):
-        list[ReproChange] | None,
 def repro(options: ReproOptions) -> None:
     """Run a training several times under other conditions, and name the first step, tensor and element that differ.
 

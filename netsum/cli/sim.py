@@ -224,8 +224,7 @@ def sim_compare(
     made.print()
 
 
-def _open(name: str, settings: list[str] | None, folder: Path | None) -> tuple[Experiment, ResultStore]:
-def _open(chosen: Chosen) -> tuple[Experiment, Store]:
+def _open(chosen: Chosen) -> tuple[Experiment, ResultStore]:
     from netsum.simulation import programs
     from sim.experiments.experiment import load_experiment
     from sim.experiments.store import ResultStore

@@ -1,4 +1,4 @@
-"""The demonstration `netsum run digits`: trainings without loss, with loss and in one process, and their table."""
+"""The demo: workers and a switch without loss, then the same with loss, then one process alone, then a table."""
 
 import time
 from contextlib import AbstractContextManager
@@ -11,8 +11,8 @@ from threadpoolctl import threadpool_limits
 
 from host_agent.wire.constants import UDP_PORT
 from netsum.compiling import await_compiled, compiling
-from netsum.digits.digits_report import Reference, table
 from netsum.digits.dataset import load_digits
+from netsum.digits.digits_report import Reference, table
 from netsum.digits.options import DigitsOptions
 from netsum.digits.task import DigitsTask
 from netsum.digits.training import OnStep, train, train_alone
@@ -34,7 +34,7 @@ FAILED_RUNS = Path("runs")  # Folder of the logs of a failed run.
 
 @dataclass(frozen=True)
 class Demo:
-    """Settings of a demonstration."""
+    """A demonstration."""
 
     task: DigitsTask
     drop_percent: float  # Packets dropped each way in the second run; 0 leaves it out.
@@ -48,8 +48,6 @@ class Demo:
         return kind(self.task.workers, UDP_PORT, folder, drop_ppm=round(drop_percent * 10_000))
 
 
-    """Return the settings of a demonstration, with defaults that suit the switch, and check that the switch can run.
-    `workers`, `lanes`, `steps`: of the task; None: a default that suits the switch. `drop_percent`, `in_mininet`, `on_bmv2`: see
 def plan_demo(options: DigitsOptions) -> Demo:
     """Fill in what suits the switch; TestbedError if the machine lacks something that the switch or the testbed needs."""
     on_bmv2, workers = options.switch == "bmv2", options.workers
@@ -99,9 +97,6 @@ def run_demo(demo: Demo, console: Console) -> bool:
     return len({digest for outcome in outcomes.values() for digest in outcome.digests}) == 1
 
 
-    with threadpool_limits(
-        1
-    ):  # As many threads as the workers have; more are not faster for layers this small.
 def _show(progress: Progress, row: TaskID) -> OnStep:
     return lambda step, loss: progress.update(row, completed=step + 1, loss=f"loss {loss:.3f}")
 

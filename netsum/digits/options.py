@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from netsum.options import Lanes, lanes_option
+from netsum.options import lanes_option
+from netsum_common.lane_counts import Lanes
 from netsum_common.options import option
 
 

@@ -1,4 +1,3 @@
-"""Runs a training job on a testbed: starts the workers, follows their steps, restarts them after a failure."""
 """A training on the hosts of a testbed through its switch, and the same training in one process."""
 
 import contextlib
@@ -35,7 +34,6 @@ class TrainingOutcome:
     counters: dict[str, int]  # Counters of the switch; empty if it did not answer.
     seconds: float  # From the first admission to the last worker's end.
     reduce_seconds: float  # Mean over the workers of the time spent in all-reduce.
-    job_epochs: int  # Number of starts: 1 plus the restarts.
 
 
 def train(
@@ -43,15 +41,9 @@ def train(
 ) -> TrainingOutcome:
     """Run a worker on each of a testbed's hosts; logs go to its folder.
 
-    def idle(self) -> bool:
-        """Whether the worker waits for a command."""
-    """Worker processes for one task; they end with the ``with`` block.
     `controller`: address of the controller service of the testbed's switch. Raises RankError if a worker failed.
     """
 
-        # The switch may die after the last step; its counters are then missing.
-        while not all(worker.idle for worker in self._workers):
-            raise TrainingError(f"no worker reported before the deadline: {silence()}") from None
     def command(rank: int) -> list[str]:
         part = testbed.folder / f"images-{rank}.npz"
         shard(images, rank, task.workers).save(part)
@@ -66,7 +58,7 @@ def train(
     done: dict[int, dict[str, Any]] = {}
     times: list[float] = []
 
-    def take(rank: int, message: dict[str, Any]) -> None:
+    def on_message(rank: int, message: dict[str, Any]) -> None:
         times.append(time.monotonic())
         if message["event"] == "step":
             step = message["step"]
@@ -80,7 +72,7 @@ def train(
     sites = [Site(host.name, host.prefix) for host in testbed.hosts[: task.workers]]
     counters: dict[str, int] = {}
     with Ranks(command, sites, testbed.folder) as ranks:
-        ranks.follow(2 * task.timeout_s + SILENCE_S, take)
+        ranks.follow(2 * task.timeout_s + SILENCE_S, on_message)
         with contextlib.suppress(ControllerError), OperatorClient(controller) as client:
             counters = dict(client.job(JOB).counters)
         ranks.dismiss()

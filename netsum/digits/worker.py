@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from host_agent import Communicator, compile_ahead
-from host_agent.joining import Membership, join
 from host_agent.errors import NetsumError
 from host_agent.joining import join
 from netsum.compiling import ended_by_signals
@@ -33,7 +32,6 @@ JOIN_TIMEOUT_S = 60.0
 class WorkerOptions:
     """A worker of a task."""
 
-            batch = self._images.select(chosen)
     task: DigitsTask = option("a `DigitsTask`'s fields, as JSON", REQUIRED, read=DigitsTask.from_json)
     rank: int = option("number of the worker", REQUIRED)
     controller: str = option("HOST:PORT or unix:PATH", REQUIRED)
@@ -41,9 +39,6 @@ class WorkerOptions:
     result: Path = option("file for the parameters at the end", REQUIRED)
 
 
-    ) as membership:
-                membership.start_again(JOIN_TIMEOUT_S)
-                statistics = _live(worker, task, membership, life["step"])
 def train(options: WorkerOptions, communicator: Communicator) -> Floats:
     """Take all steps, and return the parameters, shape (size,)."""
     task = options.task
@@ -53,7 +48,7 @@ def train(options: WorkerOptions, communicator: Communicator) -> Floats:
     total = np.empty_like(descent.parameters)
     communicator.barrier()  # So that the time of the first step does not count the others' start.
     for step in range(task.steps):
-        batch = images.take(batch_indices(step, len(images), task.batch, task.seed))
+        batch = images.select(batch_indices(step, len(images), task.batch, task.seed))
         loss, gradient = model.gradient(descent.parameters, batch.pixels, batch.digits)
         start_ns = time.perf_counter_ns()
         communicator.allreduce(gradient, op="mean", out=total)
@@ -63,8 +58,6 @@ def train(options: WorkerOptions, communicator: Communicator) -> Floats:
     return descent.parameters
 
 
-def _live(worker: DigitsWorker, task: DigitsTask, membership: Membership, step: int) -> dict[str, Any]:
-    with membership.communicator(timeout_s=task.timeout_s) as communicator:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Work until the task is done and standard input ends: others may still need an answer."""
     options = parse(WorkerOptions, arguments, "python -m netsum.digits.worker", main.__doc__ or "")
@@ -81,8 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 world_size=task.workers,
                 slots=task.slots,
                 timeout_s=JOIN_TIMEOUT_S,
-            ) as seat,
-            seat.communicator(timeout_s=task.timeout_s) as communicator,
+            ) as membership,
+            membership.communicator(timeout_s=task.timeout_s) as communicator,
         ):
             print_json_line({"event": "joined"})
             parameters = train(options, communicator)

@@ -14,8 +14,7 @@ from sim.explore.configurations import CONFIGURATIONS
 from sim.explore.engine.world import LEFT_OUT_WRONGLY, MACHINE_ERROR
 from sim.explore.scenario import ExplorerScenario
 from sim.explore.schedules import read_schedule, text
-from sim.explore.search import Order, Search, SearchProgress, SearchResult
-from sim.explore.search import Progress, Result, Search
+from sim.explore.search import Search, SearchProgress, SearchResult
 from sim.explore.shrink import violates
 from sim.explore.story import events_of, steps_of
 from sim.explore.system import System
@@ -82,8 +81,7 @@ def run(options: ExploreOptions) -> bool:
     return clean
 
 
-def resume(folder: Path, memory_bytes: int, every_s: float, out: Path) -> bool:
-def go_on(folder: Path, options: ExploreOptions) -> bool:
+def resume(folder: Path, options: ExploreOptions) -> bool:
     """Continue the search in a folder; returns as `run`."""
     echo_progress("compiling or loading the explorer …")
     search, program = checkpoints.load(folder, options.memory << 20)

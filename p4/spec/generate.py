@@ -161,7 +161,7 @@ def python_lane_counts(spec: Spec) -> str:
         "",
     ]
     for name, counts in (("Lanes", link), ("LocalLanes", built)):
-        lines.append(f"{name} = Literal[{', '.join(lua_string(str(count)) for count in counts)}]")
+        lines.append(f"{name} = Literal[{', '.join(map(str, counts))}]")
     return "\n".join(lines) + "\n"
 
 

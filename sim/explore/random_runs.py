@@ -96,8 +96,9 @@ class Tally:
 class RandomRuns:
     """Random runs of one system."""
 
-        self, scenario: ExplorerScenario, program: Path, seed: int, worker: WorkerCode | None = None
-    def __init__(self, scenario: Scenario, program: Path, seed: int, worker: CoreCode = SHIPPED) -> None:
+    def __init__(
+        self, scenario: ExplorerScenario, program: Path, seed: int, worker: CoreCode = SHIPPED
+    ) -> None:
         self.system = system = System(scenario, program, worker)
         self.tally = Tally()
         mixed = np.random.SeedSequence([seed, sum(scenario.name.encode())]).generate_state(1, np.uint64)

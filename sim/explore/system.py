@@ -50,8 +50,7 @@ _NOWHERE = ("00:00:00:00:00:00", "0.0.0.0")
 class System:
     """The switches and the workers of a scenario."""
 
-    def __init__(self, scenario: ExplorerScenario, program: Path, worker: WorkerCode | None = None) -> None:
-    def __init__(self, scenario: Scenario, program: Path, worker: CoreCode = SHIPPED) -> None:
+    def __init__(self, scenario: ExplorerScenario, program: Path, worker: CoreCode = SHIPPED) -> None:
         unlisted = unlisted_fields()
         if unlisted:
             raise AssertionError(f"sim.explore.packing does not say what {sorted(unlisted)} of the core are")

@@ -309,8 +309,6 @@ def _announce(options: ServeOptions, server: P4RuntimeServer, ports: PortDriver 
             pipe.write(json.dumps(line) + "\n")
 
 
-            if each.default == ():
-                how |= {"action": "append", "default": []}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a switch as the command line says; the exit status: 0 after a signal, 2 for a wrong option, 1 for another error."""
     configure_logs(os.environ.get(VARIABLE, "text"))

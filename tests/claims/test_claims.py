@@ -135,7 +135,7 @@ def test_codistillation_trains_each_arrangement() -> None:
 
 
 def test_growing_does_not_change_what_the_network_computes() -> None:
-    model = incremental.Network()
+    model = incremental.Classifier()
     images = torch.randn(2, 1, 16, 16)
     before = model(images)
     model.blocks.append(incremental.Block())

@@ -7,8 +7,8 @@ import pytest
 
 from controller.errors import JobRefusedError, ServiceError
 from controller.jobs import ParentLink
-from controller.service.network import ControlledNetwork
 from controller.ledger import JobLedger, Ledgers
+from controller.service.network import ControlledNetwork
 from controller.service.records import JobRecord
 from controller.service.trees import JobTrees
 from host_agent.job_api import jobs_pb2

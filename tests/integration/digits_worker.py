@@ -19,7 +19,7 @@ import numpy as np
 
 from host_agent import Communicator, compile_ahead
 from host_agent.errors import PeerError
-from host_agent.joining import Seat, join
+from host_agent.joining import Membership, join
 from netsum.conversation import read_line, write_line
 from netsum.digits.dataset import Images, batch_indices, load_digits, shard
 from netsum.digits.model import Floats, MomentumDescent, Perceptron
@@ -53,7 +53,7 @@ class DigitsWorker:
         total = np.empty_like(self.parameters)
         while self.step < self._task.steps:
             chosen = batch_indices(self.step, len(self._images), self._task.batch, self._task.seed)
-            batch = self._images.take(chosen)
+            batch = self._images.select(chosen)
             loss, gradient = self._model.gradient(self.parameters, batch.pixels, batch.digits)
             start_ns = time.perf_counter_ns()
             communicator.allreduce(gradient, op="mean", out=total)
@@ -94,12 +94,12 @@ def main() -> None:
         world_size=task.workers,
         slots=task.slots,
         timeout_s=JOIN_TIMEOUT_S,
-    ) as seat:
+    ) as membership:
         write_line(events, event="ready")
         while (life := read_line(commands)) is not None:
             try:
-                seat.start_again(JOIN_TIMEOUT_S)
-                statistics = _live(worker, task, seat, life["step"])
+                membership.start_again(JOIN_TIMEOUT_S)
+                statistics = _live(worker, task, membership, life["step"])
             except PeerError as error:
                 write_line(events, event="failed", step=worker.step, error=str(error))
                 continue
@@ -108,9 +108,9 @@ def main() -> None:
             write_line(events, event="done", digest=digest, statistics=statistics)
 
 
-def _live(worker: DigitsWorker, task: DigitsTask, seat: Seat, step: int) -> dict[str, Any]:
+def _live(worker: DigitsWorker, task: DigitsTask, membership: Membership, step: int) -> dict[str, Any]:
     """Train through one epoch of the job, and return the worker's statistics of it."""
-    with seat.communicator(timeout_s=task.timeout_s) as communicator:
+    with membership.communicator(timeout_s=task.timeout_s) as communicator:
         worker.train(communicator, step)
         return asdict(communicator.total_stats)
 

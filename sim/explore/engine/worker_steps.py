@@ -234,9 +234,8 @@ def _records(world: Record, owner: Integer) -> tuple[Integer, Integer, Integer, 
 def receive_now(world: Record, owner: Integer) -> None:
     """Let an unpacked core take in the datagram in the receive row."""
     world.worker_calls += 1
-    call_receive(
     length = np.int64(carray(pointer(world.rx_length), (1,), np.int32)[0])
-    call_worker(world.receive, (*_records(world, owner), np.int64(world.rx), length, np.int64(NOW_NS)))
+    call_receive(world.receive, (*_records(world, owner), np.int64(world.rx), length, np.int64(NOW_NS)))
 
 
 @compiled
@@ -382,8 +381,7 @@ def offer(world: Record, host: Integer, how: Integer) -> Integer:
         return np.int64(w.NOTHING)
     owner = unpack(world, host)
     world.worker_calls += 1
-    call_offer(
-    call_worker(world.offer, (*_records(world, owner), number))
+    call_offer(world.offer, (*_records(world, owner), number))
     return after_call(world, host, owner, how)
 
 
