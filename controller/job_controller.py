@@ -1,7 +1,12 @@
 """A controller of jobs on switches whose tables it writes: a job is installed on all of its switches or on none.
 
 The jobs live in this process and are lost with it; those of `controller.service` survive a restart. Both controllers reserve
-slots through `controller.ledger`, and write and delete a job's parts in the order of `controller.installing`.
+slots through `controller.ledger`, and write and delete a job's parts in one order.
+
+A restart first deletes all admissions, from the leaves to the root, and then writes the new ones, from the root to the leaves.
+So no switch admits packets of the old epoch when the first packet of the new epoch is admitted. A packet that a switch passes
+up meets a switch that knows the packet's epoch, or admits no packet of the job. A switch that does not answer is skipped; its
+error is raised when all other switches are done.
 """
 
 import contextlib
@@ -12,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.errors import ControllerError, JobRefusedError, UnknownJobError
-from controller.installing import passing_over_faults, to_delete
 from controller.jobs import Job, another_token
 from controller.ledger import DEFAULT_SLOTS, JobLedger, Ledgers
 from controller.switch_tables import SwitchTables
@@ -176,7 +180,11 @@ class JobController:
             raise
 
     def _withdraw(self, job: PlacedJob) -> None:
-        with passing_over_faults() as at_one_switch:
-            for switch, part in to_delete(job.parts):
-                with at_one_switch():
-                    self._tables[switch].withdraw(part)
+        faults: list[ControllerError] = []
+        for switch, part in reversed(job.parts.items()):
+            try:
+                self._tables[switch].withdraw(part)
+            except ControllerError as fault:
+                faults.append(fault)
+        if faults:
+            raise faults[0]

@@ -90,7 +90,7 @@ class Job:
                 num_workers=len(self.workers),
                 slot_count=self.slots.count,
                 lanes=self.capabilities.lanes,
-                switch=switch_of(worker),
+                switch=worker.switch or ("", 0),  # Refused; the ledger admits no worker without one.
                 quorum=self.request.quorum,
                 header_only=int(self.capabilities.header_only),
             )
@@ -103,13 +103,3 @@ def another_token(than: int, new_token: Callable[[], int] = lambda: secrets.rand
     while (token := new_token()) == than:
         pass
     return token
-
-
-def switch_of(worker: WorkerEndpoint) -> tuple[str, int]:
-    """Return the (address, UDP port) to which a worker of a job sends.
-
-    Raises ValueError if the worker has none; all workers of a `Job` have one.
-    """
-    if worker.switch is None:
-        raise ValueError("only the workers of a Job have the switch's address filled in")
-    return worker.switch

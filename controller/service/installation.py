@@ -1,11 +1,10 @@
-"""Writing, deleting and counting of a job's entries over its switches' links, in the order of `controller.installing`."""
+"""Writing, deleting and counting of a job's entries over its switches' links, in the order of `controller.job_controller`."""
 
 import contextlib
 from collections.abc import Sequence
 
 from controller.entries import COUNTERS
 from controller.errors import ControllerError, SwitchRefusedError, SwitchUnreachableError
-from controller.installing import to_delete
 from controller.jobs import Job
 from controller.service.jobs import Counted, ServiceJob
 from controller.service.link import SwitchLink
@@ -58,7 +57,7 @@ class Installation:
 
     async def vacate(self, job: ServiceJob) -> None:
         """Delete a job's entries from its switches, now or by the reconciliation that begins the next session with a switch."""
-        for switch, part in to_delete(job.parts):
+        for switch, part in reversed(job.parts.items()):
 
             def withdraw(tables: SwitchTables, switch: str = switch, part: Job = part) -> None:
                 if job.parts.get(switch) is part:  # Else the switch has a later epoch, which must stay.
