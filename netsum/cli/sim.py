@@ -116,81 +116,15 @@ def sim_sweep(
 
 
 @sim_app.command(
-    "sharing",
-    epilog=epilog(
         "netsum sim sharing  # eight jobs that come and go, on three traces",
         "netsum sim sharing --gap 60 --seeds 1  # and when they seldom run together",
-        ok="every sum was right",
-    ),
-)
-def sim_sharing(
     jobs: int = option("Jobs of a trace.", 8, within=(1, 64)),
     workers: int = option("Workers of a job.", 4, within=(1, 16)),
     slots: int = option("Slots of the switch, a power of two.", 64, within=(8, 1024)),
     gap: float = option(
         "Mean milliseconds between arrivals (Poisson).", 20.0, within=(0.1, None), metavar="MS"
-    ),
     seeds: int = option("Number of traces.", 3, within=(1, 100)),
     as_json: bool = json_option(),
-) -> None:
-    """Compare shared slots with a static partition, and with an aggregator on a host, for jobs that come and go.
-
-    Workers, switch program and sharing policy are those that netsum runs; links have 10 Gbit/s and 25 us.
-    """
-    from statistics import mean
-
-    from netsum.command_errors import UsageError
-    from netsum.programs import compiled_program
-    from netsum.terminal import ProgressRows, echo_progress, print_json
-    from sim.experiments.sharing import ARMS, LANES, Setting, run
-
-    if slots & (slots - 1) or slots < jobs:
-        raise UsageError(
-            f"--slots: expected a power of two, at least one for each of the {jobs} jobs, not {slots}"
-        )
-    setting = Setting(jobs=jobs, workers=workers, slots=slots, mean_gap_ns=round(gap * 1e6))
-    program = compiled_program(LANES).json
-    found: dict[str, dict[str, float]] = {}
-    for arm in ARMS:
-        results = []
-        for seed in range(1, seeds + 1):
-            results.append(run(setting, arm, seed, program))
-            echo_progress(f"{arm}: trace {seed} of {seeds}", again=True)
-        found[arm] = {
-            "throughput_bytes_per_s": mean(one.throughput for one in results),
-            "completion_s": mean(mean(one.completion_ns) for one in results) / 1e9,
-            "slowest_s": max(max(one.completion_ns) for one in results) / 1e9,
-            "end_s": mean(one.end_ns for one in results) / 1e9,
-            "jain": min(one.jain for one in results),
-            "moves": mean(one.moves for one in results),
-        }
-    echo_progress("", again=True)
-    if as_json:
-        print_json(found)
-        return
-    rows = ProgressRows(
-        "slots",
-        ">throughput\nMB/s a job",
-        ">against\nstatic",
-        ">time of a job\nms",
-        ">slowest\nms",
-        ">Jain\nleast",
-        ">moves\na trace",
-    )
-    for name, one in found.items():
-        rows.add(
-            name,
-            f"{one['throughput_bytes_per_s'] / 1e6:.0f}",
-            f"{one['throughput_bytes_per_s'] / found['static']['throughput_bytes_per_s']:.2f}",
-            f"{one['completion_s'] * 1e3:.0f}",
-            f"{one['slowest_s'] * 1e3:.0f}",
-            f"{one['jain']:.3f}",
-            f"{one['moves']:.1f}",
-        )
-    rows.print()
-
-
-@sim_app.command(
     "report", epilog=epilog("netsum sim report runs/sim/workers  # write the page anew from its results")
 )
 def sim_report(folder: Path = argument("The folder of an experiment's results.", metavar="RUN")) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from netsum.programs import compiled_program
-from sim.experiments.sharing import ARMS, LANES, Arm, Setting, poisson_trace, run
+from tests.sim.experiments.sharing import ARMS, LANES, Arm, Setting, poisson_trace, run
 
 SMALL = Setting(
     jobs=4,

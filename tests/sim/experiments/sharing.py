@@ -1,9 +1,12 @@
 """Eight jobs that come and go: slots shared by the controller's policy, against a static partition and an aggregator on a host.
 
+``python -m tests.sim.experiments.sharing`` prints what docs/simulator-experiments.md shows.
+
 Workers, switch program, controller of jobs, sharing policy and the steps of a move are those that netsum runs. Messages between
 controller and workers and writes of table entries take a stated time each.
 """
 
+import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +26,8 @@ from host_agent.collectives import AllReduceRequest, Collective
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from host_agent.wire.constants import POOL_SLOTS
+from netsum.programs import compiled_program
+from netsum.terminal import ProgressRows
 from sim.errors import SimulationError
 from sim.network.graph import Node
 from sim.network.network import Network
@@ -333,3 +338,34 @@ def run(setting: Setting, arm: Arm, seed: int, program: Path) -> SharingResult:
     wrong, or a worker failed.
     """
     return _Trace(setting, arm, poisson_trace(setting, seed), seed, program).result()
+
+
+def main() -> None:
+    """Compare the arms on some traces."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--gap", type=float, default=20.0, help="mean milliseconds between arrivals")
+    parser.add_argument("--seeds", type=int, default=3, help="number of traces")
+    chosen = parser.parse_args()
+    setting = Setting(mean_gap_ns=round(chosen.gap * 1e6))
+    program = compiled_program(LANES).json
+    heads = ("throughput\nMB/s a job", "against\nstatic", "time of a job\nms", "slowest\nms", "Jain\nleast")
+    rows = ProgressRows("slots", *(f">{head}" for head in heads), ">moves\na trace")
+    static = 0.0
+    for arm in ARMS:
+        results = [run(setting, arm, seed, program) for seed in range(1, chosen.seeds + 1)]
+        throughput = mean(one.throughput for one in results)
+        static = static or throughput
+        rows.add(
+            arm,
+            f"{throughput / 1e6:.0f}",
+            f"{throughput / static:.2f}",
+            f"{mean(mean(one.completion_ns) for one in results) / 1e6:.0f}",
+            f"{max(max(one.completion_ns) for one in results) / 1e6:.0f}",
+            f"{min(one.jain for one in results):.3f}",
+            f"{mean(one.moves for one in results):.1f}",
+        )
+    rows.print()
+
+
+if __name__ == "__main__":
+    main()
