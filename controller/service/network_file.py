@@ -67,10 +67,15 @@ def _network(whole: Fields, path: Path) -> ControlledNetwork:
         if switch not in switches:
             names = ", ".join(switches) or "none"
             raise FieldError(table.place, f"there is no switch {switch}: the switches are {names}")
-        stations[name] = HostSpec(name, table.need("ip", ipv4_field), table.need("mac", mac_field))
+        ip = table.need("ip", ipv4_field)
+        if any(ip == host.ip for host in stations.values()):
+            raise FieldError(
+                f"{table.place}: ip",
+                f"another host also has {ip}, but the controller identifies workers by their address",
+            )
+        stations[name] = HostSpec(name, ip, table.need("mac", mac_field))
         port = panels[switch].number(table.get("port", _as_it_is, None), table.place)
         links.append(LinkSpec((LinkEnd(name), LinkEnd(switch, port))))
-    _check_addresses(hosts, stations)
     for table in _tables(whole, "link"):
         links.append(_link(table, panels, links))
     topology = Topology(path.stem, stations, specs, tuple(links))
@@ -96,17 +101,6 @@ def _network(whole: Fields, path: Path) -> ControlledNetwork:
             for host in stations.values()
         },
     )
-
-
-def _check_addresses(tables: Mapping[str, Fields], hosts: Mapping[str, HostSpec]) -> None:
-    seen: set[str] = set()
-    for name, host in hosts.items():
-        if host.ip in seen:
-            raise FieldError(
-                f"{tables[name].place}: ip",
-                f"another host also has {host.ip}, but the controller identifies workers by their address",
-            )
-        seen.add(host.ip)
 
 
 def _link(table: Fields, panels: Mapping[str, "_Panel"], earlier: list[LinkSpec]) -> LinkSpec:
