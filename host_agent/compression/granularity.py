@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 Granularity = Literal["layer", "bucket", "model"]
-GRANULARITIES: Final = ("layer", "bucket", "model")
 
 
 @dataclass(frozen=True)

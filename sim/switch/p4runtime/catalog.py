@@ -117,12 +117,11 @@ class Array:
 
 @dataclass(frozen=True)
 class Digest:
-    """A digest and the bit width of each member of its data; `shape` is the form of its P4Data."""
+    """A digest; `shape` is the form of its P4Data."""
 
     id: int
     name: str
     shape: str
-    bitwidths: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -188,8 +187,9 @@ class Catalog:
             members = list(each.type_spec.tuple.members)
         else:
             form, members = "bitstring", [each.type_spec]
-        widths = tuple(self._bits(member, what)[0] for member in members)
-        return Digest(each.preamble.id, each.preamble.name, form, widths)
+        for member in members:
+            self._bits(member, what)  # Refuses what no message can hold.
+        return Digest(each.preamble.id, each.preamble.name, form)
 
     def _bits(self, spec: Any, what: str) -> tuple[int, bool]:
         """Find the width of a bit-string-like type and whether it is signed."""
