@@ -32,6 +32,7 @@ from host_agent.wire import Admission
 if TYPE_CHECKING:
     from host_agent.codecs.accumulator import Accumulator
     from host_agent.communicator import Communicator, compile_ahead
+    from host_agent.verification.trust import Trust
 
 __all__ = [
     "Accumulator",
@@ -53,6 +54,7 @@ __all__ = [
     "Statistics",
     "SumOverflowError",
     "SwitchSilentError",
+    "Trust",
     "UnsupportedTypeError",
     "UsedAdmissionError",
     "VerificationError",
@@ -69,4 +71,8 @@ def __getattr__(name: str) -> Any:
         from host_agent.codecs.accumulator import Accumulator
 
         return Accumulator
+    if name == "Trust":
+        from host_agent.verification.trust import Trust
+
+        return Trust
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -142,6 +142,10 @@ class Changes(Generic[J]):
         """Record the first state of a subject."""
         self.after(self._events.begin, subject, event, state, reason)
 
+    def note(self, subject: Subject, event: str, state: Enum, reason: str) -> None:
+        """Record an event that changes no state."""
+        self.after(self._events.note, subject, event, state, reason)
+
     def certainly(self, call: Callable[..., object], *arguments: object) -> None:
         """Change jobs because of an event that has happened; while the store fails, try again.
 

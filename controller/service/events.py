@@ -111,6 +111,10 @@ class EventLog:
         """Record the first state of a subject."""
         self._record(subject, "", event, state.value, reason)
 
+    def note(self, subject: Subject, event: str, state: Enum, reason: str) -> None:
+        """Record an event that changes no state."""
+        self._record(subject, state.value, event, state.value, reason)
+
     def of_job(self, name: str) -> list[Transition]:
         """Return the transitions of a job, its workers and, while the job lived, switch connections, the oldest first."""
         found, alive = [], False

@@ -258,6 +258,11 @@ class ServiceJob:
 
     def take_report(self, member: Member, report: jobs_pb2.Report) -> None:
         """Keep a worker's report."""
+        corrupted = report.corrupted - (member.report.corrupted if member.report is not None else 0)
+        if corrupted > 0:
+            self.changes.note(
+                member.subject, "corrupted", member.state, f"results that failed their check: {corrupted}"
+            )
         member.report, member.reported = report, time.monotonic()
         if not self.record.request.quorum:  # A quorum does not wait for its last worker.
             self.last_ranks.add(member.rank, report.durations)

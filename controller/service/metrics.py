@@ -18,6 +18,7 @@ from host_agent.job_api import jobs_pb2
 WORKER_COUNTERS = (
     *("chunks", "retransmissions", "probes", "duplicates", "stale", "collectives"),
     *("sparse_collectives", "sparse_blocks", "own_blocks", "union_blocks", "saved_bytes"),
+    *("verified", "corrupted"),
 )
 """The fields of a worker's report that become metrics."""
 _STATES = {jobs_pb2.GATHERING: "gathering", jobs_pb2.QUEUED: "queued", jobs_pb2.RUNNING: "running"}

@@ -23,6 +23,7 @@ from host_agent.joining.membership_status import MembershipStatus, Watcher
 from host_agent.joining.stream import JoinStream
 from host_agent.joining.worker_report import report_of
 from host_agent.lifecycle import Lifecycle, LifecycleState
+from host_agent.verification.trust import Trust
 from host_agent.wire import Admission
 from netsum_common.channel import ChannelError, TlsFiles, connection_fault, what_to_do
 from netsum_common.closing import Closing
@@ -137,16 +138,20 @@ class Membership(Closing, OfOneProcess):
         """Why the current admission is invalid; empty while it is valid."""
         return self._status.trouble
 
-    def communicator(self, timeout_s: float = 30.0) -> Communicator:
+    def communicator(self, timeout_s: float = 30.0, *, trust: Trust | None = None) -> Communicator:
         """Return a communicator for the current admission, and report its counts to the controller.
 
         Parameters
         ----------
         timeout_s : float
             A collective fails if none of its chunks completes for that long.
+        trust : Trust, optional
+            How results are checked; by default as NETSUM_VERIFY, NETSUM_SECRET, NETSUM_PRIVATE and NETSUM_ON_CORRUPTION say.
 
         Raises
         ------
+        SecretError
+            The secret cannot be used.
         UsedAdmissionError
             If the present admission has served one: `start_again` first.
         MisuseError
@@ -154,6 +159,7 @@ class Membership(Closing, OfOneProcess):
         JoinError
             The membership was given up.
         """
+        trust = trust or Trust.from_environment()
         with self._making:  # A move of the job waits until the communicator is there to take part.
             before = self._communicator()
             if (
@@ -164,7 +170,7 @@ class Membership(Closing, OfOneProcess):
                 raise MisuseError(f"close the communicator of job {self.job} before making the next")
             port = self.port()
             try:
-                made = Communicator(self.admission, bind=port, timeout_s=timeout_s)
+                made = Communicator(self.admission, bind=port, timeout_s=timeout_s, trust=trust)
             except BaseException:
                 port.close()
                 raise

@@ -9,7 +9,10 @@ _COUNTERS = (
     *("chunks", "retransmissions", "probes", "duplicates", "stale"),
     *("packets_sent", "packets_received", "bytes_sent", "bytes_received"),
 )
-_SPARSE = ("sparse_collectives", "sparse_blocks", "own_blocks", "union_blocks", "saved_bytes")
+_TOTALS = (
+    *("sparse_collectives", "sparse_blocks", "own_blocks", "union_blocks", "saved_bytes"),
+    *("verified", "corrupted"),
+)
 
 
 def report_of(communicator: Communicator) -> jobs_pb2.Report:
@@ -24,7 +27,7 @@ def report_of(communicator: Communicator) -> jobs_pb2.Report:
     )
     for name in _COUNTERS:
         setattr(report, name, now.counters[name])
-    for name in _SPARSE:
+    for name in _TOTALS:
         setattr(report, name, getattr(total, name))
     sample = communicator.control.durations()
     if sample is not None:

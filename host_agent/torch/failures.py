@@ -20,6 +20,7 @@ from host_agent.errors import (
     NetsumError,
     PeerError,
     SumOverflowError,
+    VerificationError,
 )
 from host_agent.joining import AbsentWorkersError, JoinError
 from host_agent.torch.gloo_reductions import GlooError
@@ -106,7 +107,7 @@ class Failures:
             )
             return backend_error(what, reason, error)
         # The result is wrong at this rank alone: the other ranks have their results.
-        if isinstance(error, ArrayError):
+        if isinstance(error, ArrayError | VerificationError):
             return backend_error(what, str(error), error)
         ends = isinstance(error, ClosedCommunicatorError)
         if isinstance(error, GlooError):

@@ -1,7 +1,7 @@
 """How a process group reduces: options of the group, or of the environment."""
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import numpy.typing as npt
@@ -10,6 +10,8 @@ from host_agent.codecs.packed import BITS, bits_of_type
 from host_agent.collectives.allreduce import ROUNDINGS
 from host_agent.collectives.sparse import SPARSE
 from host_agent.errors import MisuseError, UnsupportedTypeError
+from host_agent.verification.trust import Trust
+from host_agent.verification.verified import OnCorruption
 
 Array = npt.NDArray[Any]
 
@@ -20,6 +22,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "bits": ("auto", *BITS),
     "rounding": ROUNDINGS,
     "exact": (False, True),
+    "verify": (False, True),
 }
 
 
@@ -37,6 +40,10 @@ class Options:
     bits: int | str = "auto"
     rounding: str = "nearest"  # To few bits.
     seed: int = 0  # Seed of stochastic rounding.
+    # Whether and how results are checked; see `host_agent.Trust`. A secret is given by the path of its file.
+    verify: bool = False
+    secret: str | None = field(default=None, repr=False)
+    on_corruption: OnCorruption = "raise"
     exact: bool = False  # Whether SUM and AVG of floats are correctly rounded; not with fewer bits.
 
     def __post_init__(self) -> None:
@@ -46,18 +53,24 @@ class Options:
                 raise MisuseError(f"{name}: expected one of {expected}, got {getattr(self, name)!r}")
         if self.exact and self.bits not in ("auto", "full"):
             raise MisuseError("exact sums send all bits: leave out either exact or bits")
+        self.trust.verifier()  # A secret that cannot be used is refused here.
 
     @classmethod
     def from_environment(cls) -> "Options":
-        """Read NETSUM_SPARSE, NETSUM_BITS, NETSUM_ROUNDING, NETSUM_SEED and NETSUM_EXACT (0 or 1), as far as they are set."""
+        """Read the variables that are named like the fields, from NETSUM_SPARSE to NETSUM_EXACT, as far as they are set."""
         values: dict[str, Any] = {}
         for each in fields(cls):
             text = os.environ.get(f"NETSUM_{each.name.upper()}")
             if text is not None:
-                values[each.name] = int(text) if text.isdecimal() else text
+                values[each.name] = int(text) if text.isdecimal() and each.name != "secret" else text
         if not isinstance(values.get("seed", 0), int):
             raise MisuseError(f"NETSUM_SEED: expected a whole number, got {values['seed']!r}")
         return cls(**values)
+
+    @property
+    def trust(self) -> Trust:
+        """How results are checked."""
+        return Trust(bool(self.verify), self.secret, self.on_corruption)
 
     def of(self, array: Array, op: str, rounds_to: str, ranks: int) -> dict[str, Any]:
         """Return the arguments of `Communicator.allreduce`.

@@ -239,8 +239,13 @@ class SlotGroup(OfOneProcess):
             self._membership.start(self._timeout_s)
         except NoSlotsError as refusal:
             self._membership.close()
+            if self.options.secret is not None:
+                raise JoinError(
+                    f"{refusal}; with a secret the group does not go through Gloo, which checks nothing: free slots, or leave "
+                    "out the secret"
+                ) from refusal
             return self._without_slots(refusal)
-        return self._membership.communicator(self._timeout_s)
+        return self._membership.communicator(self._timeout_s, trust=self.options.trust)
 
     def _set_started(self, collectives: Collectives | None, error: BaseException | None) -> None:
         """Keep how the start ended, and begin or fail what waits for it."""
