@@ -558,7 +558,7 @@ class Communicator(Closing, OfOneProcess):
     def _submit(self, request: Request[T], label: str, verify: bool | None) -> Future[T]:
         """Give a request its place in the order."""
         with self._order:
-            wrapped = self._verifier.wrap(request, verify)
+            wrapped = self._verifier.wrap(request, verify, self.num_workers)
             collective = wrapped.plan(self.admission, self._sequence)
             if label:
                 collective.agree_on(label, self._sequence)

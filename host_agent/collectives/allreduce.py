@@ -46,6 +46,7 @@ class AllReduceRequest:
     seed: int = 0
     divisor: int = 0  # Divisor of a mean; 0: the number of workers.
     root: int | None = None  # The only rank that needs the result; None: all ranks do.
+    reserve: int = 0  # Bits of a lane beside those that sums of int32 need.
 
     @property
     def approximation(self) -> tuple[object, ...]:
@@ -93,7 +94,9 @@ class AllReduceRequest:
         passes: Passes = blocks.passes() if blocks else iter((whole,))
         if whole.codec is INT32:
             data = blocks.data if blocks else [whole]
-            passes = chain(passes, _high_halves(admission, data, mark(phase=_PHASE_HIGH), source, target))
+            passes = chain(
+                passes, _high_halves(admission, self.reserve, data, mark(phase=_PHASE_HIGH), source, target)
+            )
 
         def finish(statistics: Statistics) -> Array:
             if blocks is not None:
@@ -134,12 +137,14 @@ def _whole_pass(
     )
 
 
-def _high_halves(admission: Admission, data: list[Pass], mark: int, source: Array, target: Array) -> Passes:
+def _high_halves(
+    admission: Admission, reserve: int, data: list[Pass], mark: int, source: Array, target: Array
+) -> Passes:
     """Yield the pass over the high halves of the blocks whose int32 sums may not fit, when `data` has been reduced."""
     while not all(work.done for work in data):
         yield None
     # Read the limit as in codecs.exponent.may_overflow; every worker sees the same exponents.
-    headroom = (admission.world_size - 1).bit_length()
+    headroom = (admission.world_size - 1).bit_length() + reserve
     limit = EXPONENT_BIAS + INT32_BITS - headroom
     high = [_numbers_of(work)[work.exponents > limit] for work in data]
     listed = np.concatenate(high) if high else np.empty(0, np.int64)

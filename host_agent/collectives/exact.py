@@ -48,8 +48,8 @@ def headroom(parts: int) -> int:
     return (parts - 1).bit_length()
 
 
-def most_passes(dtype: str, parts: int, summands: int = 1) -> int:
-    """Return how many passes over a block the sums of a type take at most, for digits of 31 - h bits.
+def most_passes(dtype: str, parts: int, summands: int = 1, sum_bits: int = SUM_BITS) -> int:
+    """Return how many passes over a block the sums of a type take at most, for digits of `sum_bits` - h bits.
 
     `dtype`: of the summands. `parts`: arrays of all workers in which digits are taken. `summands`: most summands that were
     added to one part.
@@ -57,7 +57,7 @@ def most_passes(dtype: str, parts: int, summands: int = 1) -> int:
     least = PRECISIONS[dtype][1]
     greatest = {"float16": 16, "float64": 1024}.get(dtype, 128)
     greatest = min(greatest + (summands - 1).bit_length(), 1024)
-    return -(-(greatest - least) // (SUM_BITS - headroom(parts)))
+    return -(-(greatest - least) // (sum_bits - headroom(parts)))
 
 
 class ExactSum:
@@ -67,7 +67,10 @@ class ExactSum:
     of this worker; each part is one by default.
     """
 
-    def __init__(self, parts: Sequence[npt.NDArray[np.float64]], count: int | None = None) -> None:
+    def __init__(
+        self, parts: Sequence[npt.NDArray[np.float64]], count: int | None = None, reserve: int = 0
+    ) -> None:
+        self._bits = SUM_BITS - reserve
         self._parts = parts
         self._blocks = parts[0].size // BLOCK
         self._sums: list[npt.NDArray[np.int32]] = []
@@ -107,9 +110,9 @@ class ExactSum:
                 flags_of(values, self._flagged, self._flags)
                 values[~np.isfinite(values)] = 0.0
             yield mark.bits(self._flags)
-        width = SUM_BITS - headroom(parts)
+        width = self._bits - headroom(parts)
         active = np.arange(blocks, dtype=np.int64)
-        for _ in range(most_passes("float64", parts, self.count) + 1):
+        for _ in range(most_passes("float64", parts, self.count, self._bits) + 1):
             exponents = np.full(active.size, NO_DIGITS, np.int32)
             for values in self._parts:
                 block_exponents(_blocks_of(values, active), exponents)
@@ -205,6 +208,7 @@ class ExactRequest:
     op: Op = "sum"
     out: Array | None = None
     exact: Exact = True
+    reserve: int = 0  # Bits of a lane beside those that sums of digits need.
 
     def plan(self, admission: Admission, sequence: int) -> Collective[Array]:
         """Plan the sum or mean; see `Request.plan`.
@@ -237,7 +241,7 @@ class ExactRequest:
         if shape.size == 0:
             nothing = Pass(NOTHING, OP_SUM, mark.sum(np.zeros(1, np.int32)).fingerprint)
             return Collective(what, 0, iter((nothing,)), lambda statistics: deliver())
-        summed = ExactSum(*total.drain())
+        summed = ExactSum(*total.drain(), reserve=self.reserve)
 
         def finish(statistics: Statistics) -> Array:
             with np.errstate(over="ignore"):  # A result beyond the type is infinite, as of any addition.

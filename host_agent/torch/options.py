@@ -23,6 +23,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "rounding": ROUNDINGS,
     "exact": (False, True),
     "verify": (False, True),
+    "private": (False, True),
 }
 
 
@@ -44,6 +45,7 @@ class Options:
     verify: bool = False
     secret: str | None = field(default=None, repr=False)
     on_corruption: OnCorruption = "raise"
+    private: bool = False
     exact: bool = False  # Whether SUM and AVG of floats are correctly rounded; not with fewer bits.
 
     def __post_init__(self) -> None:
@@ -70,7 +72,7 @@ class Options:
     @property
     def trust(self) -> Trust:
         """How results are checked."""
-        return Trust(bool(self.verify), self.secret, self.on_corruption)
+        return Trust(bool(self.verify), self.secret, self.on_corruption, bool(self.private))
 
     def of(self, array: Array, op: str, rounds_to: str, ranks: int) -> dict[str, Any]:
         """Return the arguments of `Communicator.allreduce`.

@@ -7,12 +7,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from host_agent.codecs.block_float import FLOAT32, FLOAT64
 from host_agent.codecs.codec import Codec
+from host_agent.codecs.halves import INT32
 from host_agent.codecs.raw import WORDS
+from host_agent.collectives.collective import Passes
 from host_agent.protocol.passes import NO_BLOCKS, Pass
 from host_agent.verification.digest import CHECKS, NO_LANES, ROUTINES
 from host_agent.verification.field import PRIME
 from host_agent.verification.keys import Keys
+from host_agent.verification.masking import MASKED, Masks, lane_bits, own_words
 from host_agent.verification.tags import (
     DISJOINT,
     ENCODE_LANES,
@@ -27,6 +31,7 @@ from host_agent.verification.tags import (
 )
 from host_agent.wire import fingerprint
 from host_agent.wire.constants import OP_SUM
+from netsum_common.compiled import Words
 
 _ENCODE, _DECODE, _EXPONENT = ROUTINES
 _FIELD_BITS: Final = 31
@@ -55,6 +60,22 @@ class Checks:
         """Let the codec of a pass that begins next keep digests."""
         self._watched.append(_Watched(work, self._keys, self._disjoint))
         return work
+
+    def masked(self, work: Pass, masks: Masks) -> Passes:
+        """Yield a pass in parts with masks and digests, and BUSY while its masks are generated."""
+        codec, keys = work.codec, self._keys
+        lanes_are_masked = codec.encode is not None and (work.op == OP_SUM or self._disjoint)
+        if not lanes_are_masked:
+            yield self.watch(work)
+            return
+        blocks = blocks_of(work, keys.lane_count)
+        divisible = work.blocks is None and codec in (FLOAT32, FLOAT64)
+        for part in masks.parts(work, blocks, divisible):
+            if isinstance(part, Pass):
+                watched = _Watched(part, keys, self._disjoint)
+                watched.mask(codec, *masks.last, keys)
+                self._watched.append(watched)
+            yield part
 
     @property
     def waiting(self) -> bool:
@@ -164,9 +185,7 @@ class _Watched:
     def __init__(self, work: Pass, keys: Keys, disjoint: bool) -> None:
         codec = work.codec
         self.work = work
-        data_blocks = -(-work.target.size // (keys.lane_count * codec.per_lane))
-        if work.blocks is not None:
-            data_blocks = work.blocks.size
+        data_blocks = blocks_of(work, keys.lane_count)
         self.exponents = data_blocks if codec.exponent else 0
         self.blocks = codec.rounds * data_blocks
         if codec.encode is None:
@@ -210,6 +229,41 @@ class _Watched:
             settings={**codec.settings, "checks": self.record.ctypes.data},
         )
 
+    def mask(self, codec: Codec, masks: Words, common: Words, keys: Keys) -> None:
+        """Mask the lanes of the pass, whose codec it was."""
+        assert codec.encode is not None
+        assert codec.decode is not None
+        own_from, own_to = own_words(self.work, keys.rank, keys.world_size)
+        bits = lane_bits(keys.world_size)
+        sums = self.work.op == OP_SUM
+        self._streams = masks, common
+        values = {
+            "plain_encode": codec.encode.address,
+            "plain_decode": codec.decode.address,
+            "encode": MASKED[0].address,
+            "decode": MASKED[1].address,
+            # int32 sums go in halves where their whole would not fit k bits; see `private_request`.
+            "headroom": (31 - bits) + (codec is INT32) if sums else 0,
+            "masks": masks.ctypes.data,
+            "common": common.ctypes.data,
+            "mask_bits": bits if sums else 0,
+            "own_from": own_from,
+            "own_to": own_to,
+            # The sum of floats may round up to 2^(k - 1), which is a negative number of k bits.
+            "limit": ((1 << (bits - 1)) - 1) // keys.world_size
+            if codec in (FLOAT32, FLOAT64)
+            else (1 << 31) - 1,
+        }
+        for name, value in values.items():
+            self.record[name] = value
+
+
+def blocks_of(work: Pass, lane_count: int) -> int:
+    """Return how many blocks of its array a pass goes over."""
+    if work.blocks is not None:
+        return work.blocks.size
+    return -(-work.target.size // (lane_count * work.codec.per_lane))
+
 
 _SUMS: Final = replace(WORDS, nonzero=None, switch_op=OP_SUM, reduces=())
 _CHECK: Final[Codec] = replace(_SUMS, name="check", encode=ENCODE_LANES)
@@ -217,6 +271,6 @@ _CHECK: Final[Codec] = replace(_SUMS, name="check", encode=ENCODE_LANES)
 
 def load() -> None:
     """Compile the routines, or load them from the cache."""
-    for codec in (_CHECK, Codec("checked", *ROUTINES)):
+    for codec in (_CHECK, Codec("checked", *ROUTINES), Codec("masked", *MASKED)):
         codec.load()
     judge(np.zeros(1, PLAN), np.zeros(0, np.int32), np.zeros(0, np.int8))

@@ -41,6 +41,16 @@ CHECKS: Final = np.dtype(
             "covers",
             "scratch",  # uint32[lanes]
             "uncovered",  # RESULTs that did not
+            # Masks (`host_agent.verification.masking`): the routines beneath, and for how many more bits they leave room.
+            "plain_encode",
+            "plain_decode",
+            "headroom",
+            "masks",  # uint32[blocks * lanes]: added by this worker
+            "common",  # uint32[blocks * lanes]: removed from the RESULT
+            "mask_bits",  # k; 0: masks are combined by exclusive or,
+            "own_from",  # with these elements of the array
+            "own_to",
+            "limit",  # magnitude of a lane before it is masked
         )
     ],
     align=True,

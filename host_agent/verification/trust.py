@@ -6,8 +6,10 @@ from typing import Any, Final, TypeVar
 
 from host_agent.collectives import Request
 from host_agent.collectives.collective import check_choice
-from host_agent.errors import MisuseError
+from host_agent.errors import MisuseError, SecretError
 from host_agent.verification import checked
+from host_agent.verification.masking import check_cipher
+from host_agent.verification.private import private_request
 from host_agent.verification.secret import Secret, Session, read_secret
 from host_agent.verification.verified import OnCorruption, VerifiedRequest
 
@@ -26,6 +28,8 @@ class Trust:
     secret : bytes or path, optional
         At least 32 bytes, or a file with as many that only its owner or group can read: the check also holds against switches,
         controllers and hosts that lie.
+    private : bool
+        Whether contributions and results are masked with streams from the secret, so that the network learns neither.
     on_corruption : {"raise", "retry"}
         What happens to a result that fails its check: a `VerificationError`, or one repetition first.
     """
@@ -33,19 +37,19 @@ class Trust:
     verify: bool = False
     secret: Secret | None = field(default=None, repr=False)
     on_corruption: OnCorruption = "raise"
+    private: bool = False
 
     def __post_init__(self) -> None:
         check_choice("verify", self.verify, (False, True))
+        check_choice("private", self.private, (False, True))
         check_choice("on_corruption", self.on_corruption, ("raise", "retry"))
 
     @classmethod
     def from_environment(cls, **given: Any) -> "Trust":
-        """Read NETSUM_VERIFY (0 or 1), NETSUM_SECRET (a path) and NETSUM_ON_CORRUPTION where no option is given."""
-        verify = os.environ.get("NETSUM_VERIFY", "0")
-        if verify not in _SWITCHES:
-            raise MisuseError(f"NETSUM_VERIFY: expected 0 or 1, got {verify!r}")
+        """Read NETSUM_VERIFY, NETSUM_PRIVATE (0 or 1), NETSUM_SECRET (a path) and NETSUM_ON_CORRUPTION; `given` goes before."""
         found: dict[str, Any] = {
-            "verify": _SWITCHES[verify],
+            "verify": _switch("NETSUM_VERIFY"),
+            "private": _switch("NETSUM_PRIVATE"),
             "secret": os.environ.get("NETSUM_SECRET") or None,
             "on_corruption": os.environ.get("NETSUM_ON_CORRUPTION", "raise"),
         }
@@ -53,8 +57,21 @@ class Trust:
 
     def verifier(self) -> "Verifier":
         """Return what checks the collectives of one communicator. Raises SecretError for a secret that cannot be used."""
+        if self.private:
+            if self.secret is None:
+                raise SecretError(
+                    "private=True needs a secret that all workers share: pass secret= or set NETSUM_SECRET"
+                )
+            check_cipher()
         secret = read_secret(self.secret) if self.secret is not None else None
         return Verifier(replace(self, verify=self.verify or secret is not None, secret=None), Session(secret))
+
+
+def _switch(variable: str) -> bool:
+    text = os.environ.get(variable, "0")
+    if text not in _SWITCHES:
+        raise MisuseError(f"{variable}: expected 0 or 1, got {text!r}")
+    return _SWITCHES[text]
 
 
 class Verifier:
@@ -70,14 +87,16 @@ class Verifier:
         if self._trust.verify:
             self._load()
 
-    def wrap(self, request: Request[T], verify: bool | None) -> Request[T]:
+    def wrap(self, request: Request[T], verify: bool | None, world_size: int) -> Request[T]:
         """Return the request with a check, if it is to have one. `verify`: for this request alone."""
         if verify is False and not self._session.open:
             raise MisuseError("verify=False: a communicator with a secret checks every result")
         if not (self._trust.verify if verify is None else verify):
             return request
         self._load()
-        return VerifiedRequest(request, self._session, self._trust.on_corruption)
+        private = self._trust.private
+        made = private_request(request, world_size) if private else request
+        return VerifiedRequest(made, self._session, self._trust.on_corruption, private)
 
     def _load(self) -> None:
         if not self._loaded:

@@ -13,6 +13,7 @@ from host_agent.protocol.passes import Pass
 from host_agent.statistics import Statistics
 from host_agent.verification.checked import Checks
 from host_agent.verification.keys import make_keys
+from host_agent.verification.masking import Masks
 from host_agent.verification.secret import Session
 from host_agent.wire import Admission, fingerprint
 
@@ -27,6 +28,7 @@ class VerifiedRequest(Request[T]):
     request: Request[T]
     session: Session
     on_corruption: OnCorruption = "raise"
+    private: bool = False
 
     def plan(self, admission: Admission, sequence: int) -> Collective[T]:
         """Plan the collective and its check; see `Request.plan`."""
@@ -40,10 +42,14 @@ class VerifiedRequest(Request[T]):
             """Yield the passes of the collective and its check."""
             keys = make_keys(self.session.key, admission.rank, admission.world_size, admission.lanes)
             checks.append(Checks(keys, sequence, len(checks), first.disjoint))
+            masks = Masks(keys, sequence, len(checks) - 1) if self.private else None
             for step in attempts[-1].passes:
-                if isinstance(step, Pass):
-                    checks[-1].watch(step)
-                yield step
+                if not isinstance(step, Pass):
+                    yield step
+                elif masks is None:
+                    yield checks[-1].watch(step)
+                else:
+                    yield from checks[-1].masked(step, masks)
             while checks[-1].waiting:
                 yield None
             yield checks[-1].closing()
@@ -83,7 +89,7 @@ class VerifiedRequest(Request[T]):
                 result = out
             return result  # type: ignore[no-any-return]
 
-        mark = first.label_mark ^ fingerprint(kind="verified", retries=retries)
+        mark = first.label_mark ^ fingerprint(kind="verified", retries=retries, private=self.private)
         return Collective(
             first.what, first.elements, passes(), finish, label_mark=mark, may_offer=first.may_offer
         )

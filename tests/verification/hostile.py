@@ -50,7 +50,7 @@ class Datagrams:
 
     @property
     def lanes(self) -> npt.NDArray[Any]:
-        return self.words[:, HEADER_BYTES // 4 :]
+        return self.words[:, HEADER_BYTES // 4 : -1]  # A row is one word longer than the longest datagram.
 
 
 Tamper = Callable[[Datagrams, str], None]

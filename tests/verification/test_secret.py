@@ -93,8 +93,18 @@ def close(communicators: list[Communicator]) -> None:
         each.close()
 
 
-@pytest.mark.parametrize("trust", [Trust(True), Trust(secret=SECRET), Trust(True, on_corruption="retry")])
+@pytest.mark.parametrize(
+    "trust",
+    [
+        Trust(True),
+        Trust(secret=SECRET),
+        Trust(True, on_corruption="retry"),
+        Trust(secret=SECRET, private=True),
+    ],
+)
 def test_communicators_check_every_collective(switch: LoopbackSwitch, trust: Trust) -> None:
+    if trust.private:
+        pytest.importorskip("cryptography")
     communicators = joined(switch, [trust] * WORKERS)
     array = np.arange(100_000, dtype=np.float32)
 
