@@ -139,18 +139,18 @@ class Masks:
                 label.to_bytes(4, "big"), key=self._key, digest_size=16, person=b"netsum stream"
             ).digest()
             streams.append(Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor())
-        zeros, own, after = (np.zeros(STEP_BYTES // 4, np.uint32) for _ in range(3))
+        zeros = memoryview(bytearray(STEP_BYTES))
+        own, after = np.empty(STEP_BYTES // 4, np.uint32), np.empty(STEP_BYTES // 4, np.uint32)
         for begin in range(0, masks.size, own.size):
             piece = common[begin : begin + own.size]
-            size = piece.size
-            streams[0].update_into(zeros[:size].view(np.uint8), piece.view(np.uint8))
+            streams[0].update_into(zeros[: piece.nbytes], piece.view(np.uint8).data)
             mine = masks[begin : begin + own.size]
             mine[:] = piece if not adds or self._rank == 0 else 0
+            for stream, part in zip(streams[1:], (own, after), strict=False):
+                stream.update_into(zeros[: piece.nbytes], part[: piece.size].view(np.uint8).data)
             if len(streams) > 1:
-                streams[1].update_into(zeros[:size].view(np.uint8), own[:size].view(np.uint8))
-                streams[2].update_into(zeros[:size].view(np.uint8), after[:size].view(np.uint8))
-                mine += own[:size]
-                mine -= after[:size]
+                mine += own[: piece.size]
+                mine -= after[: piece.size]
             yield BUSY
 
 

@@ -49,4 +49,5 @@ def private_request(request: Any, world_size: int) -> Any:
         raise MisuseError(
             f"private=True takes sums of int32 over at most {MOST_INT32_WORKERS} workers: sum floats exactly"
         )
-    return replace(request, sparse="never", **({"reserve": reserve} if whole else {}))
+    dense = replace(request, sparse="never")
+    return replace(dense, reserve=reserve) if isinstance(dense, AllReduceRequest) and whole else dense

@@ -209,7 +209,7 @@ def judge(plans: Records, sums: Any, verdicts: Any) -> Integer:
             if has_exponents(record.payload):
                 first, end = segments[i].first, segments[i].first + segments[i].count
                 exponents += max(min(end, record.payload.data_blocks) - first, 0)
-            if segments[i].kind == LINEAR and record.spare_to != 0:
+            if segments[i].kind == LINEAR and record.header_only_to != 0:
                 continue  # A part that another rank owns.
             expected = _tag(plan, segments[i], total, True)
         at = plan.claim_lanes + TAG_LANES * i
