@@ -116,15 +116,6 @@ def sim_sweep(
 
 
 @sim_app.command(
-        "netsum sim sharing  # eight jobs that come and go, on three traces",
-        "netsum sim sharing --gap 60 --seeds 1  # and when they seldom run together",
-    jobs: int = option("Jobs of a trace.", 8, within=(1, 64)),
-    workers: int = option("Workers of a job.", 4, within=(1, 16)),
-    slots: int = option("Slots of the switch, a power of two.", 64, within=(8, 1024)),
-    gap: float = option(
-        "Mean milliseconds between arrivals (Poisson).", 20.0, within=(0.1, None), metavar="MS"
-    seeds: int = option("Number of traces.", 3, within=(1, 100)),
-    as_json: bool = json_option(),
     "report", epilog=epilog("netsum sim report runs/sim/workers  # write the page anew from its results")
 )
 def sim_report(folder: Path = argument("The folder of an experiment's results.", metavar="RUN")) -> None:
