@@ -176,7 +176,7 @@ def test_an_aggregator_in_the_kernel_is_a_leaf_below_another(site: Site, service
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("rack", [False, True], ids=["star", "tree"])
 def test_sums_under_loss(site: Site, service: ServiceThread, rack: bool) -> None:
     """1 % of the packets are lost each way; every switch is killed, and its agent starts it again."""

@@ -126,7 +126,7 @@ def document(folder: Path, script: str, *options: str, launcher: tuple[str, ...]
     return found
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 def test_dropout_without_a_seed(tmp_path: Path) -> None:
     found = document(tmp_path, ALONE.format(dropout=0.5, race=0))
     assert found["causes"] == ["the training uses random numbers without a seed"]
@@ -141,7 +141,7 @@ def test_dropout_without_a_seed(tmp_path: Path) -> None:
     assert len(one) == len(other) == len("0x3f800000")
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 def test_a_race(tmp_path: Path) -> None:
     found = document(tmp_path, ALONE.format(dropout=0.0, race=1))
     (cause,) = found["causes"]
@@ -150,7 +150,7 @@ def test_a_race(tmp_path: Path) -> None:
     assert found["runs"][-1]["first"]["tensor"] == "2.bias"
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 @pytest.mark.slow
 def test_buckets_and_order_of_ranks_over_gloo_but_not_with_exact_sums(tmp_path: Path) -> None:
     options = ["--over", "exact", "--over", "gloo", "--condition", "buckets", "--condition", "order"]
@@ -167,7 +167,7 @@ def test_buckets_and_order_of_ranks_over_gloo_but_not_with_exact_sums(tmp_path: 
     ]  # fmt: skip
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 @pytest.mark.slow
 def test_what_a_switch_is_started_with_is_not_applied_to_another_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch_service: str
@@ -181,7 +181,7 @@ def test_what_a_switch_is_started_with_is_not_applied_to_another_one(
     assert results == [("repeated", "same"), ("lanes", "not applied"), ("loss", "not applied")]
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 @pytest.mark.slow
 def test_order_of_ranks_alone_and_their_number_under_torchrun(tmp_path: Path) -> None:
     options = ["--over", "gloo", "--condition", "buckets", "--condition", "order", "--workers", "2"]
@@ -194,7 +194,7 @@ def test_order_of_ranks_alone_and_their_number_under_torchrun(tmp_path: Path) ->
     assert {each["condition"]: each["result"] for each in found["runs"]}["buckets"] == "not applied"
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 @pytest.mark.slow
 def test_order_of_ranks_in_a_reduce_scatter(tmp_path: Path) -> None:
     options = ["--over", "exact", "--over", "gloo", "--condition", "order"]
@@ -222,7 +222,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 def test_a_run_that_hangs_is_ended_with_all_its_processes_and_each_is_named(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(WAITING)

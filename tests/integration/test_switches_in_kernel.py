@@ -13,7 +13,7 @@ from topologies.shaping import loss_commands
 pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
-    pytest.mark.timeout(1800),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(xdp.why_not() is not None, reason=str(xdp.why_not())),
 ]
 

@@ -25,7 +25,7 @@ from tests.integration.testbed_faults import (
 
 LONG_S = float(os.environ.get("NETSUM_FAULT_SECONDS", "300"))
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
 Fault = Callable[[Bed, SteadyJob, random.Random], str]
 

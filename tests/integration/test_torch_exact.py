@@ -79,7 +79,7 @@ def example(rank: int, world: int, *arguments: Any) -> bytes:
     return saved.getvalue()
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 def test_the_example_ends_with_the_same_weights_whatever_the_number_of_workers() -> None:
     sys.path.insert(0, os.fspath(EXAMPLES))
     import same_bits

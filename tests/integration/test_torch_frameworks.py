@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from tests.integration.torch_ranks import Ranks
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(600)]
 
 Body = Callable[[int, int, str, str, int], list[float]]
 STEPS = 3

@@ -160,7 +160,7 @@ def killed_and_replaced(kills: int, seed: int, world: int = 4) -> list[float]:
     return seconds
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 def test_the_others_go_on_without_a_killed_rank_and_with_its_replacement() -> None:
     killed_and_replaced(int(os.environ.get("NETSUM_KILLS", "2")), seed=1)
 
