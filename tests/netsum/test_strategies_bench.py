@@ -159,14 +159,14 @@ def test_one_slow_worker_delays_synchronous_training_and_not_backup_workers() ->
         times = times_of(found, {network: dict.fromkeys(collectives_of([found]), 1e-3)})
         return found.accuracies[-1], times.looks[network][found.steps.index(steps // 2)]
 
-    everyone, even = trained("synchronous", 1)
+    synchronous, even = trained("synchronous", 1)
     _, delayed = trained("synchronous", 5)
     first, undelayed = trained("backup", 5)
     _, served = trained("downpour", 5)
     assert delayed == pytest.approx(even + steps / 2 * 4 * 0.005)
     assert undelayed == pytest.approx(even)
     assert served < delayed
-    assert first > everyone - 0.03
+    assert first > synchronous - 0.03
 
 
 def test_a_training_with_a_slow_worker_is_kept_apart_from_one_without() -> None:
