@@ -43,6 +43,7 @@ REASONS: dict[str, dict[str, str]] = {
     },
     "work": {
         "contributes": "follows from encode",
+        "first_chunk": "is read by checked collectives alone, which simulated jobs do not have",
         **dict.fromkeys(
             ("part", "offered", "added"), "is read of passes without exponents, or with a quorum"
         ),
