@@ -65,3 +65,8 @@ class TableEntry:
     params: tuple[int, ...] = ()
     member: int | None = None
     group: int | None = None
+
+    @property
+    def identity(self) -> tuple[tuple[Match, ...], int]:
+        """The key and the priority, by which a controller names the entry."""
+        return self.key, self.priority

@@ -5,7 +5,7 @@ from typing import Any
 
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.p4runtime import bytestrings
-from sim.switch.p4runtime.catalog import Action, Catalog, lookup
+from sim.switch.p4runtime.catalog import Action, Catalog, by_field, lookup
 from sim.switch.p4runtime.status_errors import invalid
 
 
@@ -16,20 +16,15 @@ def decode_action(message: Any, catalog: Catalog) -> tuple[Action, tuple[int, ..
     missing or too wide.
     """
     action = lookup(catalog.actions, message.action_id, "action")
-    widths = {param.id: param for param in action.params}
-    values: dict[int, int] = {}
-    for given in message.params:
-        param = widths.get(given.param_id)
-        if param is None:
-            raise invalid(f"action {action.name} has no parameter with id {given.param_id}")
-        if param.id in values:
-            raise invalid(f"action {action.name}: parameter {param.name} is given twice")
-        what = f"action {action.name}: parameter {param.name}"
-        values[param.id] = bytestrings.decode(given.value, param.bitwidth, what)
-    missing = [param.name for param in action.params if param.id not in values]
+    owner = f"action {action.name}"
+    given = by_field(message.params, "param_id", action.params, owner, "parameter")
+    missing = [param.name for param in action.params if param.id not in given]
     if missing:
-        raise invalid(f"action {action.name}: parameters {', '.join(missing)} are missing; give all of them")
-    return action, tuple(values[param.id] for param in action.params)
+        raise invalid(f"{owner}: parameters {', '.join(missing)} are missing; give all of them")
+    return action, tuple(
+        bytestrings.decode(given[param.id].value, param.bitwidth, f"{owner}: parameter {param.name}")
+        for param in action.params
+    )
 
 
 def encode_action(name: str, params: Sequence[int], catalog: Catalog) -> Any:

@@ -1,6 +1,6 @@
 """Arrays that are read and written by index: counters, meters and registers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -23,7 +23,8 @@ class Counters:
 
     def modify(self, message: Any) -> None:
         """Set one count, or all of a counter if no index is given."""
-        counter = self._counter(message.counter_id)
+        _refuse_direct(self._catalog.direct_counters, message.counter_id, "Counter")
+        counter = lookup(self._catalog.counters, message.counter_id, "counter")
         indices = _indices(message, counter)
         if not message.HasField("data"):
             return
@@ -33,20 +34,13 @@ class Counters:
 
     def read(self, message: Any) -> Iterator[Any]:
         """Yield one count, all of a counter, or all of all counters."""
-        counters = (
-            [self._counter(message.counter_id)] if message.counter_id else self._catalog.counters.values()
-        )
+        _refuse_direct(self._catalog.direct_counters, message.counter_id, "Counter")
         found = [
             (counter, index, self._switch.counter_read(counter.name, index))
-            for counter in counters
+            for counter in asked(self._catalog.counters, message.counter_id, "counter")
             for index in _indices(message, counter)
         ]
         return (self._message(*each) for each in found)
-
-    def _counter(self, identifier: int) -> Array:
-        if identifier in self._catalog.direct_counters:
-            raise invalid("CounterEntry is for indirect counters; use DirectCounterEntry for a direct one")
-        return lookup(self._catalog.counters, identifier, "counter")
 
     @staticmethod
     def _message(counter: Array, index: int, counts: tuple[int, int]) -> Any:
@@ -68,7 +62,8 @@ class Meters(EntityStore):
 
     def modify(self, message: Any) -> None:
         """Set the rates of one cell, or of all if no index is given; without rates everything is green."""
-        meter = self._meter(message.meter_id)
+        _refuse_direct(self._catalog.direct_meters, message.meter_id, "Meter")
+        meter = lookup(self._catalog.meters, message.meter_id, "meter")
         indices = _indices(message, meter)
         refuse_colors(message, "counter_data")
         rates = decode_rates(message.config, meter.name) if message.HasField("config") else None
@@ -82,9 +77,9 @@ class Meters(EntityStore):
     def read(self, message: Any) -> Iterator[Any]:
         """Yield the rates of one cell, all of a meter, or all of all meters."""
         refuse_colors(message, "counter_data")
-        meters = [self._meter(message.meter_id)] if message.meter_id else self._catalog.meters.values()
+        _refuse_direct(self._catalog.direct_meters, message.meter_id, "Meter")
         found = []
-        for meter in meters:
+        for meter in asked(self._catalog.meters, message.meter_id, "meter"):
             for index in _indices(message, meter):
                 entry = p4runtime_pb2.MeterEntry(
                     meter_id=meter.id, config=self._configs.get((meter.id, index))
@@ -92,11 +87,6 @@ class Meters(EntityStore):
                 entry.index.index = index
                 found.append(p4runtime_pb2.Entity(meter_entry=entry))
         return iter(found)
-
-    def _meter(self, identifier: int) -> Array:
-        if identifier in self._catalog.direct_meters:
-            raise invalid("MeterEntry is for indirect meters; use DirectMeterEntry for a direct one")
-        return lookup(self._catalog.meters, identifier, "meter")
 
 
 class Registers:
@@ -145,6 +135,11 @@ class Registers:
         entry = p4runtime_pb2.RegisterEntry(register_id=register.id, data=p4data_pb2.P4Data(bitstring=data))
         entry.index.index = index
         return p4runtime_pb2.Entity(register_entry=entry)
+
+
+def _refuse_direct(direct: Mapping[int, Array], identifier: int, kind: str) -> None:
+    if identifier in direct:
+        raise invalid(f"{kind}Entry is for indirect {kind.lower()}s; use Direct{kind}Entry for a direct one")
 
 
 def _indices(message: Any, array: Array) -> range:

@@ -297,6 +297,25 @@ def _header(each: Any) -> tuple[Field, ...]:
     return tuple(Field(part.id, part.name, part.bitwidth) for part in each.metadata)
 
 
+def by_field(
+    given: Iterable[Any], number: str, fields: Iterable[Field], owner: str, what: str
+) -> dict[int, Any]:
+    """Return messages by the ids of the fields that they are for, which their attribute `number` holds.
+
+    Raises P4RuntimeError: INVALID_ARGUMENT: `owner` has no such field, or one is given twice; `what` is their kind.
+    """
+    names = {each.id: each.name for each in fields}
+    found: dict[int, Any] = {}
+    for each in given:
+        identifier = getattr(each, number)
+        if identifier not in names:
+            raise invalid(f"{owner} has no {what} with id {identifier}")
+        if identifier in found:
+            raise invalid(f"{owner}: {what} {names[identifier]} is given twice")
+        found[identifier] = each
+    return found
+
+
 def asked(items: Mapping[int, Item], identifier: int, what: str) -> list[Item]:
     """Return the objects that a request to read means: all if its id is 0; otherwise as `lookup`."""
     return [lookup(items, identifier, what)] if identifier else list(items.values())

@@ -108,9 +108,7 @@ class Device:
                 raise invalid(
                     "the configuration is missing; give a P4Info and the BMv2 JSON of the same program"
                 )
-            pipeline = ForwardingPipeline(
-                config, self._chassis.now_ns, lambda program: self._chassis.engine(program, self._cache_dir)
-            )
+            pipeline = self._made(config)
             if action == _Request.VERIFY:
                 return
             if action == _Request.VERIFY_AND_SAVE:
@@ -157,14 +155,15 @@ class Device:
         Raises P4RuntimeError: the configuration cannot be realized.
         """
         with self._control:
-            pipeline = ForwardingPipeline(
-                p4runtime_pb2.ForwardingPipelineConfig.FromString(config),
-                self._chassis.now_ns,
-                lambda program: self._chassis.engine(program, self._cache_dir),
-            )
+            pipeline = self._made(p4runtime_pb2.ForwardingPipelineConfig.FromString(config))
             for update in updates:
                 _attempt(pipeline, p4runtime_pb2.Update.FromString(update))
             self._install(pipeline)
+
+    def _made(self, config: Any) -> ForwardingPipeline:
+        return ForwardingPipeline(
+            config, self._chassis.now_ns, lambda program: self._chassis.engine(program, self._cache_dir)
+        )
 
     def _log(self, pipeline: ForwardingPipeline, updates: Sequence[Any] | None) -> None:
         """Note what controllers wrote; None: everything."""

@@ -10,6 +10,7 @@ from sim.switch.p4runtime.measures import decode_count, decode_rates, encode_cou
 from sim.switch.p4runtime.status_errors import invalid, unimplemented
 from sim.switch.p4runtime.stores import EntityStore
 
+Kind = Literal["counter", "meter"]
 _Cell = tuple[str, object]
 
 
@@ -68,13 +69,18 @@ class DirectResources(EntityStore):
             self._configs[_cell(table, entry)] = deepcopy(config)
 
 
-def check_kind(table: Table, entry: Any, kind: Literal["counter", "meter"]) -> None:
+def resource_id(table: Table, kind: Kind) -> int:
+    """Return the id of a table's direct counter or meter, or 0."""
+    return table.counter_id if kind == "counter" else table.meter_id
+
+
+def check_kind(table: Table, entry: Any, kind: Kind) -> None:
     """Refuse a table without a direct counter or meter, and the default entry, whose hits the switch does not measure."""
-    if not (table.counter_id if kind == "counter" else table.meter_id):
+    if not resource_id(table, kind):
         raise invalid(f"{table.name} has no direct {kind}")
     if entry.is_default_action:
         raise unimplemented(f"{table.name}: a {kind} is for hits of entries, not of the default one")
 
 
 def _cell(table: Table, entry: TableEntry) -> _Cell:
-    return table.name, (entry.key, entry.priority)
+    return table.name, entry.identity

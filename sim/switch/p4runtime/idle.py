@@ -32,15 +32,15 @@ class IdleWatch(EntityStore):
 
     def watch(self, table: str, entry: TableEntry, timeout_ns: int, now_ns: int) -> None:
         """Begin with an entry, or go on with a changed one, which counts as hit now."""
-        self._seen[table, _identity(entry)] = _Seen(entry, timeout_ns, self._hits(table, entry), now_ns)
+        self._seen[table, entry.identity] = _Seen(entry, timeout_ns, self._hits(table, entry), now_ns)
 
     def evict(self, table: str, entry: TableEntry) -> None:
         """Stop with an entry that is to be removed."""
-        del self._seen[table, _identity(entry)]
+        del self._seen[table, entry.identity]
 
     def elapsed_ns(self, table: str, entry: TableEntry, now_ns: int) -> int:
         """Return how long ago the entry was hit."""
-        seen = self._seen[table, _identity(entry)]
+        seen = self._seen[table, entry.identity]
         self._poll(table, seen, now_ns)
         return now_ns - seen.since_ns
 
@@ -60,7 +60,3 @@ class IdleWatch(EntityStore):
         hits = self._hits(table, seen.entry)
         if hits != seen.hits:
             seen.hits, seen.since_ns = hits, now_ns
-
-
-def _identity(entry: TableEntry) -> object:
-    return entry.key, entry.priority

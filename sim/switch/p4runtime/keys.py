@@ -9,7 +9,7 @@ from typing import Any
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.entries import Exact, Lpm, Match, Optional, Range, Ternary
 from sim.switch.p4runtime import bytestrings
-from sim.switch.p4runtime.catalog import KeyField, MatchKind
+from sim.switch.p4runtime.catalog import KeyField, MatchKind, by_field
 from sim.switch.p4runtime.status_errors import invalid
 
 
@@ -19,14 +19,7 @@ def decode_key(matches: Iterable[Any], fields: Sequence[KeyField], what: str) ->
     `fields`: the key's fields; the result has one match for each, in this order. Raises P4RuntimeError: INVALID_ARGUMENT or
     OUT_OF_RANGE: an unknown, repeated, missing or malformed field.
     """
-    given: dict[int, Any] = {}
-    known = {field.id for field in fields}
-    for match in matches:
-        if match.field_id not in known:
-            raise invalid(f"{what} has no key field with id {match.field_id}")
-        if match.field_id in given:
-            raise invalid(f"{what}: key field {match.field_id} is given twice")
-        given[match.field_id] = match
+    given = by_field(matches, "field_id", fields, what, "key field")
     return tuple(
         decode_match(given[field.id], field, what) if field.id in given else _anything(field, what)
         for field in fields

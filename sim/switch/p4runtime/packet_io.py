@@ -9,8 +9,7 @@ from typing import Any
 
 from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.p4runtime import bytestrings
-from sim.switch.p4runtime.catalog import Field
-from sim.switch.p4runtime.status_errors import invalid
+from sim.switch.p4runtime.catalog import Field, by_field
 
 
 def _bits(header: Sequence[Field]) -> int:
@@ -47,20 +46,16 @@ def packet_out(packet: Any, header: Sequence[Field] | None) -> bytes:
     Raises P4RuntimeError: INVALID_ARGUMENT or OUT_OF_RANGE: metadata that the program's header does not have, or twice, or
     too wide.
     """
-    fields = {field.id: field for field in header or ()}
-    values: dict[int, int] = {}
-    for metadata in packet.metadata:
-        field = fields.get(metadata.metadata_id)
-        if field is None:
-            raise invalid(f"the program's packet_out header has no metadata with id {metadata.metadata_id}")
-        if field.id in values:
-            raise invalid(f"metadata {field.name} is given twice")
-        values[field.id] = bytestrings.decode(metadata.value, field.bitwidth, f"metadata {field.name}")
+    given = by_field(
+        packet.metadata, "metadata_id", header or (), "the program's packet_out header", "metadata"
+    )
     if header is None:
         return bytes(packet.payload)
     number = 0
     for field in header:
-        number = (number << field.bitwidth) | values.get(field.id, 0)
+        number <<= field.bitwidth
+        if field.id in given:
+            number |= bytestrings.decode(given[field.id].value, field.bitwidth, f"metadata {field.name}")
     bits = _bits(header)
     size = (bits + 7) // 8
     return (number << (8 * size - bits)).to_bytes(size, "big") + bytes(packet.payload)

@@ -25,7 +25,7 @@ from sim.switch.p4runtime.catalog import Catalog
 from sim.switch.p4runtime.device_config import device_data
 from sim.switch.p4runtime.digests import DigestLists
 from sim.switch.p4runtime.direct import DirectResources
-from sim.switch.p4runtime.direct_entries import DirectCounters, DirectMeters
+from sim.switch.p4runtime.direct_entries import DirectEntries
 from sim.switch.p4runtime.profiles import ActionProfiles
 from sim.switch.p4runtime.replication import CloneSessions, MulticastGroups
 from sim.switch.p4runtime.status_errors import Code, P4RuntimeError, invalid, unimplemented
@@ -75,9 +75,9 @@ class ForwardingPipeline:
             "action_profile_member": (profiles, "_member"),
             "action_profile_group": (profiles, "_group"),
             "counter_entry": (Counters(self.catalog, self.switch), ""),
-            "direct_counter_entry": (DirectCounters(self.tables, direct), ""),
+            "direct_counter_entry": (DirectEntries(self.tables, direct, "counter"), ""),
             "meter_entry": (Meters(self.catalog, self.switch), ""),
-            "direct_meter_entry": (DirectMeters(self.tables, direct), ""),
+            "direct_meter_entry": (DirectEntries(self.tables, direct, "meter"), ""),
             "register_entry": (Registers(self.catalog, self.switch), ""),
             "multicast_group_entry": (MulticastGroups(self.switch), ""),
             "clone_session_entry": (CloneSessions(self.switch), ""),

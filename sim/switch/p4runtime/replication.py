@@ -23,7 +23,10 @@ class _Copies(EntityStore, ABC):
     """Entries of the packet replication engine that are numbered and have replicas."""
 
     CHANGED = ("_kept",)
-    what: str  # Name of the kind in errors.
+    # What the kind is called in errors, the field with an entry's number, and the form of the engine's entry.
+    what: str
+    number_field: str
+    form: str
 
     def __init__(self, switch: ControlPlane) -> None:
         self._switch = switch
@@ -56,9 +59,11 @@ class _Copies(EntityStore, ABC):
         self._write(number, entry, f"{self.what} {number}")
         self._kept[number] = deepcopy(entry)
 
-    @abstractmethod
     def read(self, entry: Any) -> Iterator[Any]:
         """Yield one entry, or all if none is named."""
+        wanted = [self._existing(entry)] if getattr(entry, self.number_field) else list(self._kept)
+        found = [p4runtime_pb2.PacketReplicationEngineEntry(**{self.form: self._kept[n]}) for n in wanted]
+        return iter([p4runtime_pb2.Entity(packet_replication_engine_entry=each) for each in found])
 
     @abstractmethod
     def _number(self, entry: Any) -> int:
@@ -76,12 +81,7 @@ class _Copies(EntityStore, ABC):
 class MulticastGroups(_Copies):
     """The multicast groups of a switch."""
 
-    what = "multicast group"
-
-    def read(self, entry: Any) -> Iterator[Any]:
-        """Yield one group, or all if none is named."""
-        wanted = [self._existing(entry)] if entry.multicast_group_id else list(self._kept)
-        return iter([_in_engine_entity(multicast_group_entry=self._kept[group]) for group in wanted])
+    what, number_field, form = "multicast group", "multicast_group_id", "multicast_group_entry"
 
     def _number(self, entry: Any) -> int:
         group: int = entry.multicast_group_id
@@ -103,12 +103,7 @@ class MulticastGroups(_Copies):
 class CloneSessions(_Copies):
     """The clone sessions of a switch."""
 
-    what = "clone session"
-
-    def read(self, entry: Any) -> Iterator[Any]:
-        """Yield one session, or all if none is named."""
-        wanted = [self._existing(entry)] if entry.session_id else list(self._kept)
-        return iter([_in_engine_entity(clone_session_entry=self._kept[session]) for session in wanted])
+    what, number_field, form = "clone session", "session_id", "clone_session_entry"
 
     def _number(self, entry: Any) -> int:
         session: int = entry.session_id
@@ -127,11 +122,6 @@ class CloneSessions(_Copies):
 
     def _remove(self, number: int) -> None:
         self._switch.clone_delete(number)
-
-
-def _in_engine_entity(**entry: Any) -> Any:
-    engine_entry = p4runtime_pb2.PacketReplicationEngineEntry(**entry)
-    return p4runtime_pb2.Entity(packet_replication_engine_entry=engine_entry)
 
 
 def _replicas(replicas: Iterable[Any], what: str) -> list[tuple[int, int]]:

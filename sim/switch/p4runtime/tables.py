@@ -171,7 +171,7 @@ class Tables(EntityStore):
             self._profiles.remove_set(table.profile_id, entry.group)
 
     def _keep(self, table: Table, entry: TableEntry, note: Note) -> None:
-        notes, identity = self._notes[table.id], (entry.key, entry.priority)
+        notes, identity = self._notes[table.id], entry.identity
         if note != _NO_NOTE:
             notes[identity] = note
         else:
@@ -180,7 +180,7 @@ class Tables(EntityStore):
             self.idle_watch.watch(table.name, entry, note.idle_timeout_ns, self._clock_ns())
 
     def _note(self, table: Table, entry: TableEntry) -> Note:
-        return self._notes[table.id].get((entry.key, entry.priority), _NO_NOTE)
+        return self._notes[table.id].get(entry.identity, _NO_NOTE)
 
     def _action(self, message: Any, table: Table) -> tuple[str, tuple[int, ...]]:
         if message.action.WhichOneof("type") != "action":
