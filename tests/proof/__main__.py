@@ -1,18 +1,27 @@
 """Check every lemma and print it with the solver's answer and its time: ``python -m tests.proof``."""
 
 import argparse
-import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tests.proof import chunks, quorum_chunks, trees, worker, worker_faults
+from tests.proof import (
+    catalogue,
+    chunks,
+    program_copies,
+    program_faults,
+    program_lemmas,
+    quorum_chunks,
+    tree_lemmas,
+    worker,
+    worker_faults,
+)
 from tests.proof.faults import FAULTS, lemmas_that_fail, shortest_run
-from tests.proof.induction import Verdict, possible, prove
+from tests.proof.induction import Verdict, ask, possible, prove
 from tests.proof.invariant import GUARANTEES
-from tests.proof.one_switch import ACTIONS
-from tests.proof.program_lemmas import Ingress, branch_faults, cases, copies, lemmas, load, of_lane, programs
+from tests.proof.one_switch_actions import ACTIONS
+from tests.proof.program_lemmas import Ingress, Lemma, cases, load, of_lane, programs
 
 
 def _protocol(seed: int) -> Iterator[Verdict]:
@@ -29,20 +38,26 @@ def _faults(seed: int) -> Iterator[Verdict]:
         print(f"{fault.name}: {fault.guarantee} fails", *run.steps, sep="\n    ", file=sys.stderr)
 
 
+def _asked(program: str, lemmas: Iterator[Lemma], seed: int) -> Iterator[Verdict]:
+    for name, terms in lemmas:
+        yield ask(f"{program}: {name}", terms, seed=seed, logic="QF_UFBV")
+
+
 def _program(seed: int) -> Iterator[Verdict]:
     for name in programs():
         program = load(name)
         ingress = Ingress.of(program)
-        for verdict in itertools.chain(cases(ingress, seed), lemmas(ingress, seed), copies(program, seed)):
+        for verdict in cases(ingress, seed):
             yield replace(verdict, lemma=f"{name}: {verdict.lemma}")
+        yield from _asked(name, program_lemmas.lemmas(ingress), seed)
+        yield from _asked(name, program_copies.lemmas(program), seed)
 
 
 def _all_lanes(seed: int) -> Iterator[Verdict]:
     for name in programs():
         ingress = Ingress.of(load(name))
         for lane in range(1, ingress.lane_bytes // 4):
-            for verdict in of_lane(ingress, lane, seed):
-                yield replace(verdict, lemma=f"{name}: {verdict.lemma}")
+            yield from _asked(name, of_lane(ingress, lane), seed)
 
 
 def _worker_faults(seed: int) -> Iterator[Verdict]:
@@ -51,16 +66,18 @@ def _worker_faults(seed: int) -> Iterator[Verdict]:
 
 
 def _branches(seed: int) -> Iterator[Verdict]:
-    yield from branch_faults(load("netsum_v1model_64"), seed)
+    program = load("netsum_v1model_64")
+    for name, faulty in program_faults.branches(program):
+        yield program_faults.verdict(name, faulty, program, seed)
 
 
 PARTS: dict[str, Callable[[int], Iterator[Verdict]]] = {
     "protocol": _protocol, "faults": _faults, "quorum-chunks": quorum_chunks.lemmas,
-    "trees": trees.lemmas,
+    "trees": tree_lemmas.lemmas,
     "chunks": chunks.lemmas, "worker": worker.lemmas, "program": _program,
-    "lanes": _all_lanes, "branches": _branches, "worker-faults": _worker_faults,
+    "lanes": _all_lanes, "branches": _branches, "worker-faults": _worker_faults, "catalogue": catalogue.lemmas,
 }  # fmt: skip
-LONG = ("lanes", "branches", "worker-faults")
+LONG = ("lanes", "branches", "worker-faults", "catalogue")
 
 
 def main() -> int:

@@ -108,6 +108,10 @@ S1 = Guarantee(
             lambda m, st, e, s, r: neg(st.wrong(e, s, r)),
         ),
         Invariant(
+            "a worker has the lanes that it needs", ("Epoch", "Worker", "Slot", "Round"),
+            lambda m, st, *c: implies(conj(st.got(*c), neg(m.fixed.spares(*c))), st.filled(*c)),
+        ),
+        Invariant(
             "no worker takes other contributions for a chunk", ("Epoch", "Worker", "Slot", "Round"),
             lambda m, st, e, w, s, r: neg(st.misread(e, w, s, r)),
         ),
@@ -300,7 +304,20 @@ NEXT = Guarantee(
     ("epochs", "S6", "lead"),
 )  # fmt: skip
 
-GUARANTEES: dict[str, Guarantee] = {g.name: g for g in (EPOCHS, S1, S6, S4, RETURN, S2, LEAD, R1, R2, NEXT)}
+MOVES = Guarantee(
+    "moves", "When a job moves, no worker waits for a RESULT of its old epoch.",
+    (
+        Invariant(
+            "no worker of a moved epoch waits", ("Epoch", "Worker", "Slot", "Round"),
+            lambda m, st, e, w, s, r: implies(st.moved(e), neg(_waits(st, e, w, s, r))),
+        ),
+    ),
+    ("epochs",),
+)  # fmt: skip
+
+GUARANTEES: dict[str, Guarantee] = {
+    g.name: g for g in (EPOCHS, S1, S6, S4, RETURN, S2, LEAD, R1, R2, NEXT, MOVES)
+}
 
 
 def invariants_of(guarantee: Guarantee) -> list[Invariant]:

@@ -1,6 +1,7 @@
-"""One text of a model, read twice: as formulas about any number of elements, and as values of a small number of them.
+"""One text of a model, read in three ways: about any number of elements, about a few, and about a few in many states at once.
 
-Terms are Z3's expressions in the first reading, and Python's numbers and booleans in the second one.
+Terms are Z3's expressions in the first reading, Python's numbers and booleans in the second one, and NumPy's arrays with an
+element a state in the third one.
 """
 
 import itertools
@@ -8,10 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import z3
 
 Term = Any
-"""An expression of Z3, or a value."""
+"""An expression of Z3, a value, or an array of values."""
 
 BOOL = "Bool"
 Signature = tuple[tuple[str, ...], str]
@@ -23,6 +26,8 @@ def conj(*terms: Term) -> Term:
     open_terms = [term for term in terms if term is not True]
     if any(term is False for term in open_terms):
         return False
+    if open_terms and isinstance(open_terms[0], np.ndarray):
+        return np.logical_and.reduce(open_terms)
     return z3.And(*open_terms) if open_terms else True
 
 
@@ -31,11 +36,15 @@ def disj(*terms: Term) -> Term:
     open_terms = [term for term in terms if term is not False]
     if any(term is True for term in open_terms):
         return True
+    if open_terms and isinstance(open_terms[0], np.ndarray):
+        return np.logical_or.reduce(open_terms)
     return z3.Or(*open_terms) if open_terms else False
 
 
 def neg(term: Term) -> Term:
     """Return whether a term does not hold."""
+    if isinstance(term, np.ndarray):
+        return ~term
     return (not term) if isinstance(term, bool) else z3.Not(term)
 
 
@@ -48,6 +57,8 @@ def ite(condition: Term, yes: Term, no: Term) -> Term:
     """Return one of two terms."""
     if isinstance(condition, bool):
         return yes if condition else no
+    if isinstance(condition, np.ndarray):
+        return np.where(condition, yes, no)
     return z3.If(condition, yes, no)
 
 
@@ -80,6 +91,8 @@ class Symbolic:
 
     def forall(self, sorts: tuple[str, ...], body: Callable[..., Term]) -> Term:
         """Return whether a body holds for all elements. A boolean is replaced by its two values."""
+        if not sorts:
+            return body()
         if BOOL in sorts:
             at = sorts.index(BOOL)
             rest = sorts[:at] + sorts[at + 1 :]
@@ -110,6 +123,25 @@ class Finite:
     def forall(self, sorts: tuple[str, ...], body: Callable[..., Term]) -> Term:
         """Return whether a body holds for all elements."""
         return all(body(*elements) for elements in self.tuples(sorts))
+
+
+class InStates(Finite):
+    """A few elements of each sort, in many states at once."""
+
+    def forall(self, sorts: tuple[str, ...], body: Callable[..., Term]) -> Term:
+        """Return in which states a body holds for all elements."""
+        return conj(*(body(*elements) for elements in self.tuples(sorts)))
+
+    @staticmethod
+    def function(values: npt.NDArray[Any]) -> Callable[..., Term]:
+        """Return an array, with an element a state and the elements of a function's arguments, as that function."""
+        every = np.arange(len(values))
+
+        def read(*elements: Any) -> npt.NDArray[Any]:
+            at = (np.asarray(e).astype(int) if isinstance(e, (bool, np.ndarray)) else e for e in elements)
+            return np.broadcast_to(values[(every, *at)], (len(values),))
+
+        return read
 
 
 class State:

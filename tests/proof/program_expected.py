@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import z3
 
-from tests.proof.program_step import COUNT, Step, Term
+from tests.proof.program_step import COUNT, Step, Term, action_number
 
 CONTRIBUTE, RESULT, PROBE, STATUS = 1, 2, 3, 4
 LANES, MISMATCH, QUORUM, HEADER_ONLY = 1, 2, 4, 8
@@ -63,7 +63,7 @@ class Packet:
 
     def chosen(self, table: str, action: str) -> Term:
         """Return whether a table's entry has an action."""
-        number = next(a.id for a in self.step.program.actions.values() if a.name == f"NetsumIngress.{action}")
+        number = action_number(self.step.program, f"NetsumIngress.{action}")
         return self.step.chosen[f"NetsumIngress.{table}"] == number
 
 

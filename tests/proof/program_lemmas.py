@@ -1,4 +1,4 @@
-"""The step of a compiled program against docs/protocol.md: a lemma for each output, ingress and egress.
+"""The step of a compiled program's ingress against docs/protocol.md: a lemma for each output.
 
 Hypotheses on the packet are what the parser leaves of one for the switch's netsum port; those on a slot and on entries are
 invariants of the program and of the controller. How much a packet may grow, and every entry of every table, stay open.
@@ -6,13 +6,14 @@ invariants of the program and of the controller. How much a packet may grow, and
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import z3
 
 from sim.switch import ir
 from sim.switch.loader import load_program
+from tests.proof import program_neighbours
 from tests.proof.induction import Verdict, ask
 from tests.proof.program_expected import (
     CONTRIBUTE,
@@ -30,7 +31,7 @@ from tests.proof.program_expected import (
     has_flag,
     number_of_bits,
 )
-from tests.proof.program_step import Fields, Step, Term, run, start_of
+from tests.proof.program_step import Fields, Step, Term, action_number, run, start_of
 
 BUILD = Path(__file__).parents[2] / "p4/build"
 
@@ -73,11 +74,7 @@ class Ingress:
             for h in ("packet_out", "ethernet", "arp", "icmp", "udp", "netsum", "lanes", "status")
         }
         kind, flags = s["netsum", "kind"], s["netsum", "flags"]
-        own = next(
-            a.id
-            for a in self.program.actions.values()
-            if a.name == "NetsumIngress.switch_address.own_address"
-        )
+        own = action_number(self.program, "NetsumIngress.switch_address.own_address")
         allowed = z3.Or(
             z3.And(
                 kind == CONTRIBUTE, z3.Or(*(flags == f for f in (0, LANES, QUORUM, QUORUM | LANES, 8, 9)))
@@ -122,24 +119,26 @@ class Ingress:
         ]  # fmt: skip
 
 
+Lemma = tuple[str, list[Term]]
+"""A name, and terms that cannot hold together."""
+
+
 def _hypotheses(ingress: Ingress) -> list[Term]:
     return [*ingress.for_the_port(), ingress.well_formed(), *ingress.slot_invariants()]
 
 
-def of_lane(ingress: Ingress, lane: int, seed: int = 0) -> Iterator[Verdict]:
-    """Ask for the lemmas of one lane, in the slot and in the packet."""
+def of_lane(ingress: Ingress, lane: int) -> Iterator[Lemma]:
+    """Iterate over the lemmas of one lane, in the slot and in the packet."""
     good, end = _hypotheses(ingress), ingress.step.end
     x = Expected(Packet(ingress.step, lane), ingress.lane_bytes)
     stored = end["register", f"NetsumIngress.slot.lanes.lane_{lane}"]
-    yield ask(
-        f"lane {lane} of the slot afterwards", [*good, stored != x.stored_lane], seed=seed, logic="QF_UFBV"
-    )
-    wrong = [*good, x.leaves, x.out_lanes, end["lanes", f"lane_{lane}"] != x.lane]
-    yield ask(f"lane {lane} of the packet", wrong, seed=seed, logic="QF_UFBV")
+    yield f"lane {lane} of the slot afterwards", [*good, stored != x.stored_lane]
+    yield f"lane {lane} of the packet", [*good, x.leaves, x.out_lanes, end["lanes", f"lane_{lane}"] != x.lane]
 
 
-def _lemmas(ingress: Ingress) -> Iterator[tuple[str, list[Term]]]:
-    """Iterate over lemmas: a name, and terms that cannot hold together."""
+def lemmas(ingress: Ingress) -> Iterator[Lemma]:
+    """Iterate over the lemmas of a program's ingress; of the lanes, those of the first."""
+    yield from of_lane(ingress, 0)
     step = ingress.step
     s, end = step.start, step.end
     port, good = ingress.for_the_port(), _hypotheses(ingress)
@@ -220,10 +219,8 @@ def _lemmas(ingress: Ingress) -> Iterator[tuple[str, list[Term]]]:
         *bad, z3.Or(changed, z3.Not(nowhere), z3.Not(malformed))
     ]  # fmt: skip
     valid = {h: s[h, "$valid$"] == 1 for h in ("packet_out", "ethernet", "arp", "icmp", "udp")}
-    own_id = next(
-        a.id for a in ingress.program.actions.values() if a.name == "NetsumIngress.switch_address.own_address"
-    )
-    is_own = step.chosen["NetsumIngress.switch_address.switch_address"] == own_id
+    own_address = action_number(ingress.program, "NetsumIngress.switch_address.own_address")
+    is_own = step.chosen["NetsumIngress.switch_address.switch_address"] == own_address
     for_port = z3.And(
         valid["ethernet"], z3.Not(valid["packet_out"]), is_own, z3.Not(valid["arp"]), z3.Not(valid["icmp"]),
         s["ipv4", "protocol"] == 17, z3.Or(z3.Not(valid["udp"]), s["udp", "dst_port"] == UDP_PORT),
@@ -232,13 +229,15 @@ def _lemmas(ingress: Ingress) -> Iterator[tuple[str, list[Term]]]:
     yield "a packet that is not for the netsum port changes no slot and counts nowhere", [
         z3.Not(for_port), z3.Or(changed, counts)
     ]  # fmt: skip
-
-
-def lemmas(ingress: Ingress, seed: int = 0) -> Iterator[Verdict]:
-    """Ask for each lemma of a program's ingress; of the lanes, for those of the first."""
-    for name, terms in _lemmas(ingress):
-        yield ask(name, terms, seed=seed, logic="QF_UFBV")
-    yield from of_lane(ingress, 0, seed)
+    other = [
+        is_own,
+        valid["ethernet"],
+        *(z3.Not(valid[h]) for h in ("packet_out", "arp", "icmp")),
+        z3.Not(for_port),
+    ]
+    yield "a packet for the switch that is for no port of its own ends here", [*other, z3.Not(nowhere)]
+    before, after = ({n: ingress.meta(n, f) for n in ("is_request", "send", "ipv4_is_new")} for f in (s, end))
+    yield from program_neighbours.lemmas(step, before, after)
 
 
 def cases(ingress: Ingress, seed: int = 0) -> Iterator[Verdict]:
@@ -247,108 +246,3 @@ def cases(ingress: Ingress, seed: int = 0) -> Iterator[Verdict]:
     x = Expected(Packet(ingress.step, 0), ingress.lane_bytes)
     for name, counted in x.counted.items():
         yield ask(f"{name} is possible", [*good, counted], "sat", seed, "QF_UFBV")
-
-
-def swapped(program: ir.Program, branch: str) -> ir.Program:
-    """Return a program in which the ways out of a branch of ingress are exchanged."""
-    was = program.ingress.branches[branch]
-    turned = replace(was, true_next=was.false_next, false_next=was.true_next)
-    return replace(
-        program, ingress=replace(program.ingress, branches={**program.ingress.branches, branch: turned})
-    )
-
-
-def copies(program: ir.Program, seed: int = 0, egress: ir.Pipeline | None = None) -> Iterator[Verdict]:
-    """Ask for each lemma of egress: whom a copy of an answer goes to, and whether it has lanes."""
-    step = run(program, egress or program.egress, start_of(program))
-    s, end = step.start, step.end
-    ingress = Ingress(program, step, 4 * len(program.headers["lanes"].type.fields))
-    replica = s["standard_metadata", "egress_rid"]
-    worker = z3.Extract(7, 0, replica) - 1
-    answer, to_one = ingress.meta("is_answer", s) == 1, ingress.meta("send", s) == 3
-    number = next(a.id for a in program.actions.values() if a.name == "NetsumEgress.copy_rewrite.rewrite")
-    known = step.chosen["NetsumEgress.copy_rewrite.copy_rewrite"] == number
-    for_other = z3.And(to_one, replica != z3.ZeroExt(8, s["netsum", "worker_id"]) + 1)
-    to_sender = z3.And(to_one, s["standard_metadata", "egress_port"] == ingress.meta("ingress_port", s))
-    dropped = z3.If(answer, z3.Or(for_other, z3.Not(known)), to_sender)
-    drops = z3.And(
-        end["standard_metadata", "egress_spec"] == 511, s["standard_metadata", "egress_spec"] != 511
-    )
-    stays = s["standard_metadata", "egress_spec"] != 511
-    entry = step.given["NetsumEgress.copy_rewrite.rewrite"]
-    addressed = z3.And(
-        end["ethernet", "dst"] == entry["dst_mac"], end["ipv4", "dst"] == entry["dst_ip"],
-        end["udp", "dst_port"] == entry["dst_port"],
-        end["netsum", "worker_id"] == z3.If(replica == 0, s["netsum", "worker_id"], worker),
-    )  # fmt: skip
-    bit = z3.LShR(ingress.meta(HEADER_ONLY_FIELD, s), z3.ZeroExt(24, worker)) & 1
-    cut = z3.And(replica != 0, s["lanes", "$valid$"] == 1, bit == 1)
-    less = z3.If(cut, z3.BitVecVal(ingress.lane_bytes, 16), 0)
-    flags = z3.If(cut, s["netsum", "flags"] & ~z3.BitVecVal(LANES, 4), s["netsum", "flags"])
-    cuts = z3.And(
-        (end["lanes", "$valid$"] == 1) == z3.And(s["lanes", "$valid$"] == 1, z3.Not(cut)),
-        end["netsum", "flags"] == flags,
-        end["udp", "bytes"] == s["udp", "bytes"] - less, end["ipv4", "total_bytes"] == s["ipv4", "total_bytes"] - less,
-    )  # fmt: skip
-    leaves = z3.And(answer, z3.Not(dropped))
-    same = ("kind", "op", "job_id", "token", "pool_index", "chunk", "exponent", "fingerprint", "num_workers")
-    kept = z3.And(
-        *(end["netsum", n] == s["netsum", n] for n in same), end["lanes", "lane_0"] == s["lanes", "lane_0"]
-    )
-    is_cpu = z3.And(z3.Not(dropped), s["standard_metadata", "egress_port"] == 510)
-    packet_in = z3.And(
-        (end["packet_in", "$valid$"] == 1) == z3.Or(s["packet_in", "$valid$"] == 1, is_cpu),
-        z3.Implies(
-            is_cpu, end["packet_in", "ingress_port"] == z3.ZeroExt(7, ingress.meta("ingress_port", s))
-        ),
-    )
-    for name, terms in (
-        (
-            "a copy that is not the receiver's, or of a worker that is not known, is dropped",
-            [stays, drops != dropped],
-        ),
-        ("a copy has its worker's addresses and number", [leaves, z3.Not(addressed)]),
-        ("a copy is the header alone for a worker that asked for it", [leaves, z3.Not(cuts)]),
-        ("the rest of a copy is that of the answer", [z3.Not(kept)]),
-        ("a frame to the controller names its port", [z3.Not(packet_in)]),
-    ):
-        yield ask(f"egress: {name}", terms, seed=seed, logic="QF_UFBV")
-
-
-NOT_OF_THE_PROTOCOL = ("arp", "echo", "checksum", "forward")
-"""Controls of which no lemma says what they do, only that they change no slot and count nothing."""
-
-
-def _is_of_protocol(program: ir.Program, branch: ir.If) -> bool:
-    """Whether a branch decides about packets for the netsum port: one of its ways leads to such a control otherwise."""
-    names: list[str] = []
-    for way, following in ((branch.true_next, "true_next"), (branch.false_next, "false_next")):
-        name = way or ""
-        while name in program.ingress.branches:
-            name = getattr(program.ingress.branches[name], following) or ""
-        names.append(name.split("tbl_")[-1].removeprefix("NetsumIngress."))
-    return not any(name.startswith(NOT_OF_THE_PROTOCOL) for name in names)
-
-
-def branch_faults(program: ir.Program, seed: int = 0) -> Iterator[Verdict]:
-    """Exchange the ways out of each branch, one at a time: a lemma must fail, or the branch is not of the protocol."""
-    for name, branch in program.ingress.branches.items():
-        ingress = Ingress.of(swapped(program, name))
-        failed = next((v for v in lemmas(ingress, seed) if not v.holds), None)
-        seconds = failed.seconds if failed else 0.0
-        if failed:
-            yield Verdict(f"branch {name} exchanged: not so: {failed.lemma}", "noticed", "noticed", seconds)
-        elif not _is_of_protocol(program, branch):
-            yield Verdict(
-                f"branch {name} exchanged: of ARP, echo or forwarding", "elsewhere", "elsewhere", seconds
-            )
-        else:
-            yield Verdict(f"branch {name} exchanged: nothing fails", "missed", "noticed", seconds)
-    for name, branch in program.egress.branches.items():
-        turned = replace(branch, true_next=branch.false_next, false_next=branch.true_next)
-        egress = replace(program.egress, branches={**program.egress.branches, name: turned})
-        failed = next((v for v in copies(program, seed, egress) if not v.holds), None)
-        answer = "noticed" if failed else "missed"
-        yield Verdict(
-            f"branch {name} of egress exchanged: not so: {failed and failed.lemma}", answer, "noticed", 0.0
-        )

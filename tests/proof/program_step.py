@@ -61,6 +61,11 @@ class Step:
         return next(f.width for f in self.program.headers[header].type.fields if f.name == name)
 
 
+def action_number(program: ir.Program, name: str) -> int:
+    """Return the number of the first action of a name."""
+    return next(action.id for action in program.actions.values() if action.name == name)
+
+
 def start_of(program: ir.Program, prefix: str = "") -> Fields:
     """Return a packet and registers that nothing is known about."""
     fields: Fields = {}
@@ -79,6 +84,13 @@ def start_of(program: ir.Program, prefix: str = "") -> Fields:
 def run(program: ir.Program, pipeline: ir.Pipeline, start: Fields) -> Step:
     """Take a packet through a control."""
     step = Step(program, start)
+    for table in pipeline.tables.values():  # also of those that no packet comes to
+        step.hit[table.name] = z3.Bool(f"{table.name}.hit")
+        step.chosen[table.name] = z3.BitVec(f"{table.name}.action", 16)
+        for action in (program.actions[number] for number in table.actions):
+            step.given[action.name] = {
+                name: z3.BitVec(f"{action.name}.{name}", w) for name, w in action.params
+            }
     arriving: dict[str | None, list[tuple[Term, Fields]]] = {pipeline.start: [(z3.BoolVal(True), start)]}
     for name in _in_order(pipeline):
         ways = arriving.pop(name, [])
@@ -129,26 +141,23 @@ def _merged(ways: list[tuple[Term, Fields]]) -> tuple[Term, Fields]:
 def _look_up(
     step: Step, table: ir.Table, condition: Term, fields: Fields
 ) -> list[tuple[str | None, Term, Fields]]:
-    hit = step.hit[table.name] = z3.Bool(f"{table.name}.hit")
-    chosen = step.chosen[table.name] = z3.BitVec(f"{table.name}.action", 16)
+    hit, chosen = step.hit[table.name], step.chosen[table.name]
     ways = []
     for number in table.actions:
         taken = z3.BoolVal(True) if number == table.actions[-1] else chosen == number
         for earlier in table.actions[: table.actions.index(number)]:
             taken = z3.And(taken, chosen != earlier)
         action = step.program.actions[number]
-        parameters = step.given[action.name] = {
-            name: z3.BitVec(f"{action.name}.{name}", w) for name, w in action.params
-        }
+        parameters = step.given[action.name]
         if number == table.default_action and table.default_const and not table.key:
             given = zip(action.params, table.default_params, strict=True)
             parameters = {name: z3.BitVecVal(value, width) for (name, width), value in given}
         after = _act(step, action, tuple(parameters.values()), z3.And(condition, taken), dict(fields))
-        if "HIT" in table.next_tables:
-            ways.append((table.next_tables["HIT"], z3.And(taken, hit), after))
-            ways.append((table.next_tables["MISS"], z3.And(taken, z3.Not(hit)), after))
+        if "__HIT__" in table.next_tables:
+            ways.append((table.next_tables["__HIT__"], z3.And(taken, hit), after))
+            ways.append((table.next_tables["__MISS__"], z3.And(taken, z3.Not(hit)), after))
         else:
-            ways.append((table.next_tables.get(number, table.base_next), taken, after))
+            ways.append((table.next_tables[number], taken, after))
     return ways
 
 

@@ -65,14 +65,17 @@ class Sources:
     fresh: int = 0
 
     @classmethod
-    def of_core(cls, opaque: frozenset[str], steady: frozenset[str]) -> "Sources":
-        """Read the core's modules."""
+    def of_core(
+        cls, opaque: frozenset[str], steady: frozenset[str], texts: dict[str, str] | None = None
+    ) -> "Sources":
+        """Read the core's modules; `texts`: other texts of some."""
         sources = cls(opaque, steady)
         for name in MODULES:
             module = import_module(f"host_agent.protocol.{name}")
             assert module.__file__
             sources.constants.update({k: v for k, v in vars(module).items() if isinstance(v, int)})
-            for node in ast.parse(Path(module.__file__).read_text()).body:
+            text = (texts or {}).get(name) or Path(module.__file__).read_text()
+            for node in ast.parse(text).body:
                 if isinstance(node, ast.FunctionDef):
                     sources.functions[node.name] = node
         for name in opaque & sources.functions.keys():
@@ -222,6 +225,9 @@ class Sources:
                 elif isinstance(holder, Table) and not isinstance(node.slice, ast.Slice):
                     for then, index in self._value(node.slice, at):
                         yield then, Record(holder.name, index)
+                elif isinstance(node.value, ast.Attribute) and not isinstance(node.slice, ast.Slice):
+                    for then, index in self._value(node.slice, at):
+                        yield then, item(node.value.attr, _integer(index))
                 else:
                     yield at, self.unknown("item")
         elif isinstance(node, ast.Call):
@@ -281,6 +287,11 @@ class Sources:
                     )
             else:
                 yield at, z3.Bool(name) if name in self.steady else self.unknown(name)
+
+
+def item(name: str, index: Term) -> Term:
+    """Return an element of an array of the core, before anything is assigned to it."""
+    return z3.Function(f"item.{name}", z3.BitVecSort(BITS), z3.BitVecSort(BITS))(index)
 
 
 def _constant(value: Any) -> Term:

@@ -7,13 +7,16 @@ import pytest
 
 pytest.importorskip("z3", reason="needs an SMT solver: pip install z3-solver")
 
-from tests.proof import quorum_chunks, trees
+from tests.proof import quorum_chunks, tree_lemmas, trees
 from tests.proof.faults import FAULTS, Fault, lemmas_that_fail, runs_and_reached, shortest_run
 from tests.proof.induction import possible, prove
 from tests.proof.invariant import GUARANTEES
-from tests.proof.one_switch import ACTIONS, Action
+from tests.proof.one_switch import Action
+from tests.proof.one_switch_actions import ACTIONS
 
 ROOT = Path(__file__).parents[2]
+SLOW = ("waits_behind", "parts_quorum_chunks")
+"""Their runs take seconds: `python -m tests.proof roll-call-faults`."""
 
 
 @pytest.mark.parametrize("name", GUARANTEES)
@@ -44,23 +47,29 @@ def test_a_result_stays_in_its_slot_behind_quorum_chunks_of_any_quorum() -> None
     assert [v for v in quorum_chunks.lemmas() if not v.holds] == []
 
 
-def test_without_the_result_behind_a_quorum_chunk_a_result_is_overwritten() -> None:
-    assert [v for v in quorum_chunks.lemmas(waits_behind=False) if not v.holds]
-    assert quorum_chunks.run_without_the_rule().steps
+@pytest.mark.parametrize("rule", [rule for rule in quorum_chunks.FAULTS if rule not in SLOW])
+def test_without_a_rule_of_quorum_chunks_a_lemma_fails_and_a_run_shows_it(rule: str) -> None:
+    assert [v for v in quorum_chunks.lemmas(**{rule: False}) if not v.holds]
+    assert quorum_chunks.run_without(rule).steps
 
 
 def test_a_result_in_any_tree_has_one_contribution_of_every_worker() -> None:
-    assert [v for v in trees.lemmas() if not v.holds] == []
+    assert [v for v in tree_lemmas.lemmas() if not v.holds] == []
 
 
 @pytest.mark.parametrize("rule", ["compares_tags", "checks_bit"])
 def test_without_tags_or_bits_a_tree_adds_what_it_should_not(rule: str) -> None:
     held = "lanes hold the workers below the children in `seen`, or all if they are final | contribute"
-    assert [v.answer for v in trees.lemmas(only=held, **{rule: False})] == ["sat"]
+    assert [v.answer for v in tree_lemmas.lemmas(only=held, **{rule: False})] == ["sat"]
 
 
-def test_without_the_bit_a_worker_below_two_switches_counts_twice() -> None:
-    assert trees.run_without_the_bit().steps
+@pytest.mark.parametrize("rule", tree_lemmas.FAULTS)
+def test_without_a_rule_of_trees_a_run_has_a_guarantee_no_longer(rule: str) -> None:
+    assert tree_lemmas.run_without(rule).steps
+
+
+def test_small_trees_take_every_step() -> None:
+    assert tree_lemmas.actions_taken() == {a.name for a in trees.ACTIONS}
 
 
 @pytest.mark.parametrize("action", [*ACTIONS, *quorum_chunks.ACTIONS, *trees.ACTIONS], ids=lambda a: a.name)

@@ -6,11 +6,12 @@ from typing import Any
 
 import z3
 
-from host_agent.protocol.arrivals import ACCEPTED
-from host_agent.protocol.records import FAILURE_MISMATCH, PASS_RING
-from host_agent.wire.constants import FLAG_LANES, FLAG_QUORUM, HEADER_BYTES, KIND_RESULT
+from host_agent.protocol.arrivals import ACCEPTED, DISPUTED
+from host_agent.protocol.records import DUE_RETRANSMIT, FAILURE_MISMATCH, PASS_RING, PROBE_RING
+from host_agent.protocol.timeout import REPEATS_AT_ONCE
+from host_agent.wire.constants import FLAG_LANES, FLAG_MISMATCH, FLAG_QUORUM, HEADER_BYTES, KIND_RESULT
 from tests.proof.induction import Verdict, ask
-from tests.proof.source_paths import BITS, Path_, Record, Sources, Table
+from tests.proof.source_paths import BITS, Path_, Record, Sources, Table, item
 
 Term = Any
 KIND, OP, FLAGS, JOB, TOKEN, WORKER, WORKERS, CHUNK, EXPONENT, FINGERPRINT = 1, 2, 3, 4, 5, 6, 7, 9, 10, 11
@@ -27,6 +28,11 @@ OPAQUE = frozenset(
         "is_quorum",
         "is_header_only",
         "_carries_exponent",
+        "take_probe_time",
+        "probe_again_after_ns",
+        "repeat_after_ns",
+        "set_loss_time",
+        "limit_window",
     ]
 )
 STEADY = frozenset(
@@ -246,6 +252,11 @@ def _receiving(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
         *given, some == here, header[KIND] == KIND_RESULT, _core("failure") == 0,
         _fails(verdicts, lambda p: (p.value == ACCEPTED) != right),
     ], "unsat"  # fmt: skip
+    heard = sources.run("_verdict_on_status", [CORE, PASSES, slot, sources.unknown("words"), tuple(header)])
+    waiting = z3.And(_slot("in_flight", here) != 0, _slot("chunk", here) & 0xFFFFFFFF == chunk)
+    yield "a MISMATCH about a chunk in flight is heard", [
+        *given, waiting, header[FLAGS] == FLAG_MISMATCH, _fails(heard, lambda p: p.value != DISPUTED)
+    ], "unsat"  # fmt: skip
     lower = z3.And(_slot("in_flight", here) == 0, _slot("chunk", here) & 0xFFFFFFFF == chunk)
     yield "a second RESULT of a chunk is not accepted", [
         *given, lower, _fails(verdicts, lambda p: p.value == ACCEPTED)
@@ -289,6 +300,55 @@ def _ending(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
         ], "unsat"  # fmt: skip
 
 
+def _asking(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
+    slot, record = Record("slots", z3.BitVec("slot", BITS)), Record("passes", z3.BitVec("record", BITS))
+    flags, number = z3.BitVec("flags", BITS), z3.BitVec("number", BITS)
+    given = [
+        _field("slots", "due", slot.index) != DUE_RETRANSMIT,
+        number >= 0,
+        number < 1 << 16,
+        flags >= 0,
+        flags < 16,
+    ]
+    paths = sources.run(
+        "_on_status", [CORE, record, slot, sources.unknown("words"), flags, number, sources.unknown("now")]
+    )
+
+    def again(path: Path_) -> Term:
+        return _field("slots", "due", slot.index, path) == DUE_RETRANSMIT
+
+    def lost(path: Path_) -> Term:
+        seen, level = path.names["seen"], path.names["level"]
+        held = path.names["slot_chunk"] == _field("slots", "chunk", slot.index) & 0xFFFFFFFF
+        roll = _field("passes", "quorum", record.index) != 0
+        full = z3.If(roll, _truth("is_quorum"), seen == item("path_mask", level))
+        own = (seen >> item("path_worker", level)) & 1 != 0
+        absent = z3.And(roll, _field("passes", "offered", record.index) == 0)
+        return z3.Or(z3.And(held, full), z3.And(z3.Not(z3.And(held, own)), z3.Not(absent)))
+
+    probe = z3.URem(number, z3.BitVecVal(PROBE_RING, BITS))
+    awaited = z3.And(number != 0, item("probe_number", probe) == number)
+    before = _field("slots", "last_sequence", slot.index) <= item("probe_sequence", probe)
+    yield "a STATUS has a chunk sent again only if contribution or RESULT is missing, and the worker has a part in it", [
+        *given, _fails(paths, lambda p: z3.And(again(p), z3.Not(lost(p))))
+    ], "unsat"  # fmt: skip
+    yield "so does an answer only if its PROBE was sent behind the chunk's last transmission", [
+        *given, awaited, _fails(paths, lambda p: z3.And(again(p), z3.Not(before)))
+    ], "unsat"  # fmt: skip
+    behind = z3.And(
+        before, path_is_own(paths), _field("slots", "retransmissions", slot.index) < REPEATS_AT_ONCE
+    )
+    yield "an answer behind it has a chunk sent again that is missing", [
+        *given, awaited, behind, _fails(paths, lambda p: z3.And(lost(p), z3.Not(again(p))))
+    ], "unsat"  # fmt: skip
+    yield "a STATUS may have a chunk sent again", [*given, _fails(paths, again)], "sat"
+
+
+def path_is_own(paths: list[Path_]) -> Term:
+    """Return whether a retransmission of this worker gets to the switch that has answered."""
+    return z3.And(*(path.names["level"] <= _core("reach") for path in paths))
+
+
 def _guarded(sources: Sources) -> bool:
     """Whether `_send_next` is called in a loop of `_may_send_next` alone."""
     calls = 0
@@ -306,7 +366,12 @@ def _guarded(sources: Sources) -> bool:
 def lemmas(seed: int = 0, sources: Sources | None = None) -> Iterator[Verdict]:
     """Ask for each lemma about the worker core."""
     sources = sources or Sources.of_core(OPAQUE, STEADY)
-    for name, terms, expected in (*_sending(sources), *_receiving(sources), *_ending(sources)):
+    for name, terms, expected in (
+        *_sending(sources),
+        *_receiving(sources),
+        *_ending(sources),
+        *_asking(sources),
+    ):
         yield ask(f"worker: {name}", terms, expected, seed, logic="QF_AUFBV")
     yield Verdict(
         "worker: chunks begin in a loop of `_may_send_next` alone",

@@ -85,9 +85,9 @@ ELSEWHERE = (
 
 def verdict(name: str, sources: Sources, seed: int = 0) -> Verdict:
     """Ask whether a lemma fails, or must not."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     failed = next((v.lemma for v in lemmas(seed, sources) if not v.holds), None)
     elsewhere = any(words in f"{name}\n" for words in ELSEWHERE)
     answer = "noticed" if failed else "elsewhere" if elsewhere else "missed"
     words = f"worker fault, {name}: not so: {failed}" if failed else f"worker fault, {name}: nothing fails"
-    return Verdict(words, answer, "noticed" if failed else "elsewhere", time.perf_counter() - begun)
+    return Verdict(words, answer, "noticed" if failed else "elsewhere", time.process_time() - begun)

@@ -1,0 +1,58 @@
+"""The explorer's faults of program and worker core: for each the lemma that does not hold with it, or why none is needed."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from netsum.programs import compiled_program
+from sim.switch.loader import load_program
+from tests.proof import program_faults, worker
+from tests.proof.induction import Verdict
+from tests.proof.source_paths import Sources
+from tests.sim.explore.faults.catalogue import FAULTS
+from tests.sim.explore.faults.fault import Fault
+from tests.sim.explore.faults.program import changed_program
+from tests.sim.explore.worker_texts import text_of
+
+OUTSIDE = {
+    "offer-timer-lost": "timers", "lost-for-ever": "timers", "quiet-for-ever": "timers", "asked-once": "timers",
+    "index-not-compared": "the chunk's number, which is compared, says the same",
+    "exponent-not-learned": "codecs", "wrong-chunk-asked": "what is written into a datagram",
+    "all-need-the-header-alone": "what is written into a datagram", "spare-lanes-written": "codecs",
+}  # fmt: skip
+"""Faults that no lemma need notice, and why: what they break is liveness beyond R1 to R3, or numbers. The explorer finds them."""
+
+
+def of_core(name: str, texts: dict[str, str], seed: int) -> Verdict:
+    """Ask for the lemmas about a changed worker core, until one does not hold."""
+    begun = time.process_time()
+    try:
+        sources = Sources.of_core(worker.OPAQUE, worker.STEADY, texts)
+        failed = next((v.lemma for v in worker.lemmas(seed, sources) if not v.holds), None)
+    except AssertionError as refused:
+        failed = str(refused)
+    words = f"not so: {failed}" if failed else "nothing fails"
+    return Verdict(
+        f"{name}: {words}", "noticed" if failed else "missed", "noticed", time.process_time() - begun
+    )
+
+
+def verdict(fault: Fault, folder: Path, seed: int = 0) -> Verdict:
+    """Ask for the lemmas that a fault of the catalogue may concern, until one does not hold."""
+    shipped = compiled_program(64).json
+    if fault.program is not None:
+        changed = load_program(changed_program(shipped, fault.program, folder / "changed.json"))
+        return program_faults.verdict(fault.name, changed, load_program(shipped), seed)
+    text = text_of(fault.module)
+    for old, new in fault.changes:
+        text = text.replace(old, new)
+    return of_core(fault.name, {fault.module: text}, seed)
+
+
+def lemmas(seed: int = 0) -> Iterator[Verdict]:
+    """Ask for each fault of the catalogue."""
+    with tempfile.TemporaryDirectory() as folder:
+        for fault in FAULTS.values():
+            if not fault.source:  # SwitchML's is a program of its own: `faults.py`
+                yield verdict(fault, Path(folder), seed)
