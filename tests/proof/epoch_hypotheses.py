@@ -1,0 +1,141 @@
+"""The proof's hypotheses on epochs, checked on every table write of a controller: `issue`, `write_entry`, `end`, `delete_entry`.
+
+An epoch is a number with the job and the slots that its first entry has. It is issued with that entry, and ends with the
+first of its entries that is deleted.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from controller.entries import WORKER_ADMISSION, Entry, MulticastGroup
+from controller.errors import SwitchRefusedError
+from controller.table_writer import Change, Key
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """An epoch as a switch's entries show it."""
+
+    number: int
+    job_id: int
+    token: int
+    pool_base: int
+    pool_indices: int
+
+    @classmethod
+    def of(cls, entry: Entry) -> "Epoch":
+        """Return the epoch of an entry of `worker_admission`."""
+        given, match = dict(entry.params), dict(entry.match)
+        job_id, token = match["job_id"], match["token"]
+        assert isinstance(job_id, int)
+        assert isinstance(token, int)
+        return cls(given["epoch"], job_id, token, given["pool_base"], given["pool_indices"])
+
+    def shares_slots(self, other: "Epoch") -> bool:
+        """Whether two epochs have a slot in common."""
+        return (
+            self.pool_base < other.pool_base + other.pool_indices
+            and other.pool_base < self.pool_base + self.pool_indices
+        )
+
+
+@dataclass
+class Hypotheses:
+    """The epochs of one switch since its registers were last zeroed, and what was not as the proof assumes."""
+
+    issued: dict[int, Epoch] = field(default_factory=dict)
+    ended: set[Epoch] = field(default_factory=set)
+    admitted: dict[Key, Epoch] = field(default_factory=dict)
+    written: int = 0
+    broken: list[str] = field(default_factory=list)
+
+    def zero(self) -> None:
+        """The switch restarts, or its pipeline is set: no entry and no register is left."""
+        self.issued.clear()
+        self.ended.clear()
+        self.admitted.clear()
+
+    def write(self, entry: Entry) -> None:
+        """An entry is inserted."""
+        epoch = Epoch.of(entry)
+        self.written += 1
+        if epoch.number not in self.issued:
+            self._expect(epoch.number != 0, f"issue: epoch 0 for {epoch}")
+            self.issued[epoch.number] = epoch
+        known = self.issued[epoch.number]
+        self._expect(known == epoch, f"issue: the number of {known} for {epoch}")
+        self._expect(epoch not in self.ended, f"write_entry: {epoch} has ended")
+        for other in set(self.admitted.values()) - {epoch}:
+            self._expect(not other.shares_slots(epoch), f"write_entry: {epoch} beside {other}")
+        self.admitted[entry.key] = epoch
+
+    def delete(self, entry: Entry) -> None:
+        """An entry is deleted."""
+        self.ended.add(self.admitted.pop(entry.key))
+
+    def _expect(self, holds: bool, words: str) -> None:
+        if not holds:
+            self.broken.append(words)
+
+
+class RecordedTables:
+    """A `controller.table_writer.TableWriter` that holds what is written, and asks for the hypotheses at every write."""
+
+    def __init__(self, tables: Collection[str], fails: Callable[[], None] = lambda: None) -> None:
+        self.tables = tables
+        self.hypotheses = Hypotheses()
+        self._fails = fails  # raises if the switch is to fail at a write
+        self._entries: dict[Key, Entry] = {}
+        self._groups: dict[int, MulticastGroup] = {}
+
+    def zero(self) -> None:
+        """Lose everything."""
+        self._entries.clear()
+        self._groups.clear()
+        self.hypotheses.zero()
+
+    def write(self, change: Change, changed: Sequence[Entry], what: str) -> None:
+        """Write entries one after the other."""
+        for entry in changed:
+            self._fails()
+            if (entry.key in self._entries) != (change is not Change.INSERT) and entry.match:
+                raise SwitchRefusedError(f"{change.value} for {what}: {entry}")
+            admits = entry.table == WORKER_ADMISSION and entry.match
+            if admits and change is not Change.INSERT:
+                self.hypotheses.delete(entry)
+            if admits and change is not Change.DELETE:
+                self.hypotheses.write(entry)
+            if change is Change.DELETE:
+                del self._entries[entry.key]
+            else:
+                self._entries[entry.key] = entry
+
+    def read(self, table: str) -> list[Entry]:
+        """Return a table's entries."""
+        return [entry for entry in self._entries.values() if entry.table == table and entry.match]
+
+    def set_group(self, group: MulticastGroup, what: str) -> None:
+        """Create or replace a multicast group."""
+        del what
+        self._groups[group.group_id] = group
+
+    def delete_groups(self, group_ids: Collection[int], what: str) -> None:
+        """Delete multicast groups."""
+        del what
+        for number in group_ids:
+            self._groups.pop(number, None)
+
+    def groups(self) -> Mapping[int, MulticastGroup]:
+        """Return the multicast groups by id."""
+        return dict(self._groups)
+
+    def counters(self, names: Sequence[str], indexes: Sequence[int]) -> dict[int, dict[str, int]]:
+        """Return counters that have counted nothing."""
+        return {index: dict.fromkeys(names, 0) for index in indexes}
+
+    def reset_counters(self, names: Sequence[str], index: int) -> None:
+        """Set counters to zero."""
+
+    def entry_counts(self, counted: Sequence[Entry]) -> dict[Key, int]:
+        """Return that no entry has matched a packet."""
+        return {entry.key: 0 for entry in counted}
