@@ -56,7 +56,7 @@ p4-tofino: $(STAMP) ## Compile it for Tofino 1 and 2 (needs p4c with its Tofino 
 	$(BIN)/python p4/spec/generate.py
 	$(BIN)/python p4/tofino.py
 
-bench: $(STAMP) ## Measure what the docs quote
+bench: $(STAMP) ## Repeat the measurements in the docs
 	$(BIN)/netsum bench engine
 	$(BIN)/netsum bench host
 

@@ -150,7 +150,7 @@ def place_tree(
             used = {name, *above, *above.values()} if above else {name}
             candidates.append((_height(above), len(used), sum(map(load, used)), name, above))
     if not candidates:
-        raise JobRefusedError(f"no switch has a way to all of {', '.join(sorted(leaves))}: check the links")
+        raise JobRefusedError(f"no switch can reach all of {', '.join(sorted(leaves))}: check the links")
     height, _, _, chosen, above = min(candidates, key=lambda candidate: candidate[:4])
     if height > TREE_MAX_LEVELS:
         raise JobRefusedError(

@@ -252,11 +252,11 @@ class Communicator(Closing, OfOneProcess):
             If the workers called different collectives. The communicator is broken then.
         """
         if exact and compression is not None:
-            raise MisuseError("exact=True does not go with compression, which loses something on purpose")
+            raise MisuseError("exact=True cannot be combined with compression, which is lossy")
         if compression is not None:
             if (sparse, bits, rounding, seed) != ("auto", "full", "nearest", 0):
                 raise MisuseError(
-                    "sparse, bits, rounding and seed do not go with compression: set the compressor's options"
+                    "sparse, bits, rounding and seed cannot be combined with compression: set the compressor's options"
                 )
             if verify is not None:
                 raise MisuseError("verify does not go with compression: set it in the communicator's trust")
@@ -585,7 +585,7 @@ def _exact_or_not(request: AllReduceRequest, exact: Exact) -> Request[Array]:
     if exact is False:
         return request
     if request.approximation not in (_PLAIN, ("raise", "never", *_PLAIN[2:])):
-        raise MisuseError("exact=True does not go with on_overflow, sparse, bits, rounding and seed")
+        raise MisuseError("exact=True cannot be combined with on_overflow, sparse, bits, rounding or seed")
     return ExactRequest(request.array, request.op, request.out, exact)
 
 

@@ -21,4 +21,4 @@ def kept_when_interrupted(what: str, folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{what} kept in {folder}, and the same command goes on from there") from None
+        raise KeyboardInterrupt(f"{what} kept in {folder}: repeat the command to continue") from None

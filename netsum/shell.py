@@ -201,7 +201,7 @@ def _read_only(client: Any) -> Any:
                 raise SwitchUnreachableError("the switch opened no session")
 
         def write(self, *_: object) -> None:
-            raise CommandError("this session only reads; --election-id lets it write")
+            raise CommandError("this session is read-only: give --election-id to write")
 
         write_update = set_fwd_pipe_config = write
 

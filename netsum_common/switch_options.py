@@ -45,7 +45,7 @@ class ServeOptions:
     p4runtime: str = option(
         "Where P4Runtime listens; port 0: any. Also unix:PATH.", "127.0.0.1:9559", metavar="HOST:PORT"
     )
-    device_id: int = option("What controllers know the switch by.", 1, within=(0, (1 << 64) - 1))
+    device_id: int = option("P4Runtime device id of the switch.", 1, within=(0, (1 << 64) - 1))
     cpu_port: int = option(
         "The port by which packets go from and to the controller.", CPU_PORT, within=(1, CPU_PORT)
     )
@@ -55,7 +55,7 @@ class ServeOptions:
         "Where compiled programs are kept. Default: NETSUM_CACHE_DIR.", metavar="FOLDER"
     )
     engine: Literal["embedded", "xdp"] = option(
-        "Who runs the program: this process, or the kernel (XDP, at interfaces, root).", "embedded"
+        "What runs the program: this process, or the kernel (XDP, at interfaces, root).", "embedded"
     )
     ports: int = option("Number of switch ports, from 0.", 4, within=(0, LAST_PORT), panel=PORTS)
     udp_base: int = option(
@@ -102,7 +102,7 @@ class ServeOptions:
     status: Path | None = option("Unix socket that serves the counts of packets as JSON.", panel=RECORDS)
     tls_cert: Path | None = option("PEM certificate of P4Runtime.", panel=TLS)
     tls_key: Path | None = option("Its private key.", panel=TLS)
-    tls_ca: Path | None = option("Take only controllers with a certificate from this CA.", panel=TLS)
+    tls_ca: Path | None = option("Accept only controllers with a certificate from this CA.", panel=TLS)
     allow_remote: bool = option(
         "Listen where other machines can reach it, unauthenticated.", False, "--allow-remote"
     )

@@ -40,7 +40,7 @@ def change_link(testbed: RunningTestbed, number: int, changes: Mapping[str, int 
     link = testbed.state["links"][number]
     if changes.get("queue_pkts") is not None and {**link, **changes}["rate_bps"] is None:
         raise TestbedError(
-            f"the link {' to '.join(link['ends'])} has no rate, so nothing waits in a queue before it"
+            f"the link {' to '.join(link['ends'])} has no rate, and so no queue: set a rate too"
         )
     for end in link["ends"]:
         testbed.namespace_pid(LinkEnd.of(end).node)  # Raises where it is gone.

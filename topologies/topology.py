@@ -281,14 +281,14 @@ def _check_unique(topology: Topology) -> None:
             raise FieldError(place, "expected a name of at most eight letters and digits, a letter first")
         for key, value in (("name", name), ("ip", ip), ("mac", mac)):
             if value in seen:
-                raise FieldError(f"{place}.{key}", f"{value} is that of {seen[value]} already")
+                raise FieldError(f"{place}.{key}", f"{value} is used by {seen[value]} already")
             seen[value] = place
     ids: dict[int, str] = {}
     for switch in topology.switches.values():
         if switch.device_id in ids:
             raise FieldError(
                 f"switches.{switch.name}.device_id",
-                f"{switch.device_id} is that of switches.{ids[switch.device_id]} already",
+                f"{switch.device_id} is used by switches.{ids[switch.device_id]} already",
             )
         ids[switch.device_id] = switch.name
 

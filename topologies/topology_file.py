@@ -169,9 +169,7 @@ def _link(
     rate_bps = fields.get("bandwidth", _rate_or_none, None)
     queue_pkts = fields.get("queue", _queue, None)
     if queue_pkts is not None and rate_bps is None:
-        raise FieldError(
-            f"{place}.queue", "expected a bandwidth beside it: nothing waits before a link without one"
-        )
+        raise FieldError(f"{place}.queue", "expected a bandwidth beside it: a link without one has no queue")
     return LinkSpec(
         ends=(one, other),
         latency_ns=fields.get("latency", parse_latency_ns, 0),

@@ -81,9 +81,7 @@ class Reservations:
         if share is None:
             return None  # No switch can take the job; the reservation gives the reason.
         if share == 0:
-            raise JobRefusedError(
-                "all slots are shared by jobs that have no more than the least: end a job first"
-            )
+            raise JobRefusedError("no slots are free, and every job has the minimum: end a job first")
         free = self._trees.free_slots(record, self._switches.ready)
         if free >= share:
             return share

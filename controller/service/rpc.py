@@ -43,7 +43,7 @@ async def _next_message(context: Any) -> Any:
     try:
         message = await context.read()
     except (DecodeError, UnicodeDecodeError) as error:  # Only protobuf in pure Python raises the latter.
-        raise RefusalError(Kind.WRONG, f"a stream's bytes are no message of the job API: {error}") from None
+        raise RefusalError(Kind.WRONG, f"malformed message, expected one of the job API: {error}") from None
     if message is grpc.aio.EOF:
         return None
     check_message(message)
@@ -156,7 +156,7 @@ class AggregatorsService(jobs_pb2_grpc.AggregatorsServicer):
         del requests
         first = await _next_message(context)
         if first is None or first.WhichOneof("message") != "offer":
-            raise RefusalError(Kind.WRONG, "an agent begins with its offer")
+            raise RefusalError(Kind.WRONG, "expected an offer as an agent's first message")
         host = self._sessions.register(first.offer)
         listening = asyncio.create_task(self._listen(context, host))
         try:

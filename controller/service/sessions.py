@@ -66,7 +66,9 @@ class Sessions:
         """Register a host whose agent can start a switch, or has started one; raises as `Aggregators.register`."""
         aggregators = self._registry.aggregators
         if offer.workers and not (offer.leaf and offer.HasField("running")):
-            raise RefusalError(Kind.WRONG, f"aggregator {offer.name} names workers, and is no leaf that runs")
+            raise RefusalError(
+                Kind.WRONG, f"aggregator {offer.name}: expected a running leaf, as it names workers"
+            )
         if (
             offer.leaf
             and not offer.workers

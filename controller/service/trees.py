@@ -122,7 +122,7 @@ class JobTrees:
         """
         rooms = {name: self.ledgers[name].largest_free for name in sorted(self._aggregators) if name in ready}
         if not any(rooms.values()):
-            raise JobRefusedError("no aggregator host has room")
+            raise JobRefusedError("no aggregator host has free slots")
         name = max(rooms, key=lambda each: rooms[each])
         ledger = self.ledgers[name]
         asked = slots_for(record.slots, self.lanes, ledger.capacity)

@@ -56,7 +56,7 @@ class AllReduceRequest:
     def plan(self, admission: Admission, sequence: int) -> Collective[Array]:
         """Plan the reduction; see `Request.plan`."""
         if isinstance(self.array, Accumulator):
-            raise MisuseError("what an Accumulator holds is reduced exactly: pass exact=True")
+            raise MisuseError("an Accumulator requires exact=True")
         values = np.asarray(self.array)
         dtype = values.dtype.newbyteorder("=")
         _check_choices(self, dtype)

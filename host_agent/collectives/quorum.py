@@ -58,7 +58,7 @@ class Offer:
         """
         values = np.asarray(array)
         if self.made:
-            raise MisuseError("a worker has one array for a round, and has handed it in")
+            raise MisuseError("this round already has this worker's array")
         if values.shape != self.shape or values.dtype != self.dtype:
             raise MisuseError(
                 f"the round is one of {self.shape} {self.dtype}, and the array is {values.shape} {values.dtype}"

@@ -27,7 +27,7 @@ from host_agent.wire.constants import LANE_BYTES, OP_BOR
 def refuse_quorum(admission: Admission, what: str) -> None:
     """Raise MisuseError in a job with a quorum."""
     if admission.quorum:
-        raise MisuseError(f"{what}: a job with a quorum has none, as all its workers need all results")
+        raise MisuseError(f"{what} is unavailable in quorum jobs: all workers need all results")
 
 
 @dataclass(frozen=True, eq=False)

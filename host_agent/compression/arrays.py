@@ -96,7 +96,7 @@ class Compression(Configured):
     def state_dict(self) -> dict[str, Any]:
         """Return all state that the next call depends on, for a checkpoint; each worker has its own."""
         if self._reducer is None:
-            raise MisuseError("nothing was compressed so far: there is no state to save")
+            raise MisuseError("no state to save: nothing was compressed yet")
         return self._reducer.state_dict()
 
     def load_state_dict(self, communicator: Communicator, state: dict[str, Any]) -> None:

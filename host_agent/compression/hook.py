@@ -259,7 +259,7 @@ def compress(
     chosen = compressor_of(compressor, options)
     if getattr(model.process_group, "exact", False) and not isinstance(chosen, Identity):
         raise MisuseError(
-            "exact sums (Options(exact=True), NETSUM_EXACT) do not go with compression, which loses something on purpose"
+            "exact sums (Options(exact=True), NETSUM_EXACT) cannot be combined with compression, which is lossy"
         )
     for name, each in model.module.named_modules():  # Before a step: in one, other buckets are under way.
         sparse = getattr(each, "sparse", False) and any(own.requires_grad for own in each.parameters())

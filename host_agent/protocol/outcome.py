@@ -58,7 +58,7 @@ def failure_of(core: WorkerCore, what: str, trouble: str = "", restarted: str = 
     asked, answered = int(state["asked"]), int(state["answered"])
     lossy = ""
     if (asked - answered) * LOSSY_SHARE > asked:
-        lossy = f"the network loses packets: of {asked} questions to {switch} {answered} were answered"
+        lossy = f"the network loses packets: {answered} of {asked} probes to {switch} were answered"
     if state["status_chunk"] != state["oldest_chunk"] or state["status_ns"] < recent_ns:
         return SwitchSilentError(
             f"{after}, and {switch} did not report which workers are missing shortly before the deadline"

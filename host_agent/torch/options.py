@@ -54,7 +54,7 @@ class Options:
                 expected = ", ".join(map(str, choices))
                 raise MisuseError(f"{name}: expected one of {expected}, got {getattr(self, name)!r}")
         if self.exact and self.bits not in ("auto", "full"):
-            raise MisuseError("exact sums send all bits: leave out either exact or bits")
+            raise MisuseError("exact sums need all bits: leave out exact or bits")
         self.trust.verifier()  # A secret that cannot be used is refused here.
 
     @classmethod

@@ -69,7 +69,7 @@ class Ranks(Conversation):
             except queue.Empty:
                 silent = ", ".join(self._name(rank) for rank in sorted(waiting))
                 raise RankError(
-                    f"{silent} said nothing for {silence_s:g} s; what they wrote last: {self._last_words()}"
+                    f"{silent} sent no report for {silence_s:g} s; their last output: {self._last_words()}"
                 ) from None
             if message is None:
                 if rank in waiting:

@@ -32,13 +32,13 @@ class AllReduceOptions:
         metavar="PERCENT",
     )
     overlap: Literal["full", "random", "none"] = option(
-        "Whether these are the same blocks at all ranks.", "random"
+        "Whether the nonzero blocks are the same at all ranks.", "random"
     )
     repeats: int = option("How often each array is reduced and timed.", 3, within=(1, None))
-    warmups: int = option("Repeats before that, checked and not timed.", 1, within=(0, None))
+    warmups: int = option("Untimed repeats before the timed ones; they are checked too.", 1, within=(0, None))
     seed: int = option("Seed of the numbers; the same at all ranks.", 0, within=(0, None))
     timeout: float = option(
-        "An all-reduce fails if nothing of it completes in this time.",
+        "An all-reduce fails after this time without progress.",
         60.0,
         within=(0.1, None),
         metavar="SECONDS",
@@ -53,16 +53,16 @@ class AllReduceOptions:
     slots: str | None = slots_option()
     workers: int | None = option("Processes on this machine, one a rank. Default: 4.", within=(1, 32))
     lanes: LocalLanes = lanes_option(
-        256, "On loopback: int32 values a packet carries. 256 and 64 are those of networks."
+        256, "On loopback: int32 values a packet carries. Networks have 256 and 64."
     )
     drop_percent: float = option("On loopback: packets lost on purpose, each way.", 0.0, within=(0.0, 50.0))
-    testbed: str | None = option("Between hosts of this testbed.", metavar="NAME")
+    testbed: str | None = option("Run the ranks on hosts of this testbed.", metavar="NAME")
     hosts: str = option("With --testbed: the hosts, such as h1,h2. Default: all.", "", metavar="HOSTS")
     controller: str | None = option(
         "Join through this controller; also unix:PATH.", metavar="HOST:PORT", env="NETSUM_CONTROLLER"
     )
     job: str | None = option("Name of the job. With --rank: required.", metavar="NAME", read=check_name)
-    rank: int | None = option("Be this one rank; the others run elsewhere.", within=(0, None))
+    rank: int | None = option("Run only this rank; the others run elsewhere.", within=(0, None))
     world_size: int | None = option("With --rank: the number of ranks.", within=(1, 32))
     join_token: str = join_token_option()
     join_timeout: float = option(

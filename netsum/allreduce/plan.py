@@ -58,24 +58,24 @@ class PlannedExchange:
 
     def __post_init__(self) -> None:
         if self.dtype not in ITEM_BYTES:
-            raise PlanError(f"a data type is {', '.join(ITEM_BYTES)}, not {self.dtype!r}")
+            raise PlanError(f"expected a data type of {', '.join(ITEM_BYTES)}, not {self.dtype!r}")
         if self.op not in OPS:
-            raise PlanError(f"an operation is {', '.join(OPS)}, not {self.op!r}")
+            raise PlanError(f"expected an operation of {', '.join(OPS)}, not {self.op!r}")
         if self.op == "bor" and not self.dtype.startswith("int"):
             raise PlanError(f"the operation bor takes int32 and int64, not {self.dtype}")
         if not 0 <= self.density <= 1:
-            raise PlanError(f"a density is a share of blocks, 0 to 1, not {self.density}")
+            raise PlanError(f"expected a density from 0 to 1, not {self.density}")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 expected = ", ".join(map(str, choices))
-                raise PlanError(f"{name} is one of {expected}, not {getattr(self, name)}")
+                raise PlanError(f"{name}: expected one of {expected}, not {getattr(self, name)}")
         if self.bits != "full" and (self.op != "sum" or self.dtype not in ("float32", "float16")):
             raise PlanError(
-                f"{self.bits} bits take the sum of float32 and float16, not {self.op} of {self.dtype}"
+                f"{self.bits} bits: expected a sum of float32 or float16, not {self.op} of {self.dtype}"
             )
         if not 1 <= self.elements <= LARGEST_BYTES // self.bytes_of_an_element:
             raise PlanError(
-                f"an array has 1 element to {LARGEST_BYTES >> 30} GiB, not {self.elements} elements"
+                f"expected an array of 1 element to {LARGEST_BYTES >> 30} GiB, not {self.elements} elements"
             )
 
     @property
@@ -102,7 +102,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not self.exchanges:
-            raise PlanError("a plan has at least one size and one data type")
+            raise PlanError("expected at least one size and one data type")
         if self.repeats < 1 or self.warmups < 0:
             raise PlanError(
                 f"expected at least 1 repeat and 0 warm-ups, got {self.repeats} and {self.warmups}"

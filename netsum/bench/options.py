@@ -28,7 +28,7 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class HostOptions:
-    """Nanoseconds an element costs the worker library to quantize, beside a plain copy."""
+    """Time to quantize an element in the worker library, beside a plain copy."""
 
     runs: int = runs_option(5)
     lanes: Lanes = lanes_option(256, "int32 values a packet carries.")
@@ -50,7 +50,7 @@ class VethOptions:
     runs: int = runs_option(3)
     lanes: Lanes | None = lanes_option()
     workers: int = option("Ports of the switch.", 2, within=(1, 32))
-    slots: int = option("Chunks under way; a power of two.", 256, within=(2, 256))
+    slots: int = option("Chunks in flight; a power of two.", 256, within=(2, 256))
     packets: int = option("Packets of a run.", 400_000, within=(1, None))
     bmv2: bool = option("Measure BMv2 too, if it is installed.", True)
 

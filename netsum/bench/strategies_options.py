@@ -14,21 +14,21 @@ class StrategiesOptions:
     tasks: str = option(
         "On scikit-learn's digits; `skewed`: few digits a worker.", "digits,skewed,softmax", metavar="NAME,…"
     )
-    strategies: str | None = option("As tables name them. Default: all.", metavar="NAME,…")
-    workers: str = option("That train; a parameter server is one more.", "4,8", metavar="COUNT,…")
-    seeds: int = option("Trainings of each.", 3, within=(1, 100))
-    steps: int = option("Of each worker.", 240, within=(40, 100_000))
-    step_time: str = option("What a step computes.", "5ms", metavar="TIME")
+    strategies: str | None = option("Names as in the table. Default: all.", metavar="NAME,…")
+    workers: str = option("Numbers of workers; a parameter server comes on top.", "4,8", metavar="COUNT,…")
+    seeds: int = option("Trainings of each strategy.", 3, within=(1, 100))
+    steps: int = option("Steps of each worker.", 240, within=(40, 100_000))
+    step_time: str = option("Computing time of a step.", "5ms", metavar="TIME")
     slowest: float = option(
         "How many times longer the last worker computes.", 1.0, within=(1, 1000), metavar="FACTOR"
     )
     rates: str = option(
-        "Of the links; the first is the table's.", "100mbit,1mbit,10mbit,1gbit", metavar="RATE,…"
+        "Rates of the links; the table shows the first.", "100mbit,1mbit,10mbit,1gbit", metavar="RATE,…"
     )
     rtts: str = option(
-        "Round trips between hosts; the first is the table's.", "200us,1ms,10ms,100ms", metavar="TIME,…"
+        "Round trips between hosts; the table shows the first.", "200us,1ms,10ms,100ms", metavar="TIME,…"
     )
     folder: Path = option("Where results are kept.", Path("runs/strategies"), metavar="FOLDER")
     seconds: float | None = option(
-        "Begin no training after this time; call again to go on.", within=(0, None)
+        "Begin no training after this time; repeat the command to continue.", within=(0, None)
     )

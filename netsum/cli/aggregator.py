@@ -9,7 +9,7 @@ from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum_common.options import option
 
-aggregator_app = Commands(help="Hosts that add for jobs which no switch has slots for.")
+aggregator_app = Commands(help="Let a host aggregate when no switch has free slots.")
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class AggregatorOptions:
     controller: str | None = option(
         "HOST:PORT or unix:PATH. Default: NETSUM_CONTROLLER.", metavar="ADDRESS", env="NETSUM_CONTROLLER"
     )
-    ip: str | None = option("Where workers send to. Default: this host's.", metavar="ADDRESS")
+    ip: str | None = option("Address that workers send to. Default: this host's.", metavar="ADDRESS")
     name: str | None = new_name_option("The host's name. Default: aggregator-ADDRESS.")
     udp_port: int = option("UDP port for contributions; 0: any.", 28275, within=(0, 65535))
     p4runtime: str | None = option(
@@ -27,7 +27,7 @@ class AggregatorOptions:
         metavar="ADDRESS",
     )
     engine: Literal["embedded", "xdp"] = option(
-        "Who adds: a process, or the kernel (XDP, at an interface, root).", "embedded"
+        "What adds: a process, or the kernel (XDP, at an interface, root).", "embedded"
     )
     interface: str = option("With XDP: the network interface that leads to the workers.", "", metavar="NAME")
     workers: str = option(
@@ -35,9 +35,7 @@ class AggregatorOptions:
         "",
         metavar="NETWORK",
     )
-    allow_remote: bool = option(
-        "Take table entries on an address that other machines reach.", False, "--allow-remote"
-    )
+    allow_remote: bool = option("Let other machines write table entries.", False, "--allow-remote")
 
 
 @aggregator_app.command(
@@ -50,7 +48,7 @@ class AggregatorOptions:
     ),
 )
 def serve(options: AggregatorOptions, log_format: LogFormat = log_format_option()) -> None:
-    """Register this host as an aggregator, and add for jobs on it, until Ctrl-C.
+    """Register this host as an aggregator, and add for jobs until Ctrl-C.
 
     The controller has it start a switch, with the switches' own program, when the first job needs it.
     """
@@ -70,11 +68,11 @@ def serve(options: AggregatorOptions, log_format: LogFormat = log_format_option(
     target, interface, workers = options.controller, options.interface, options.workers
     if not target:
         raise UsageError(
-            f"which controller? Give --controller HOST:PORT or unix:PATH, or set {CONTROLLER_VARIABLE}"
+            f"no controller is given: expected --controller HOST:PORT or unix:PATH, or {CONTROLLER_VARIABLE}"
         )
     if (options.engine == "xdp") != bool(interface):
         raise UsageError(
-            "--engine xdp and --interface go together: the switch in the kernel is at an interface"
+            "--engine xdp and --interface must be given together: a switch in the kernel needs an interface"
         )
     try:
         if workers:

@@ -32,7 +32,7 @@ FAILED_RUNS = "runs"
 
 
 def allreduce(options: AllReduceOptions) -> None:
-    """Add arrays between hosts, check every sum bit for bit, and say how fast it went.
+    """Add arrays between hosts, check every sum bit for bit, and print the speed.
 
     Without a controller, a switch and ranks are started on this machine's loopback, and gone afterwards. With `--testbed`, a rank
     runs on each host of a testbed. With a controller, `--workers` ranks of this machine join a job through it; or this process is
@@ -41,9 +41,9 @@ def allreduce(options: AllReduceOptions) -> None:
     Columns are those of nccl-tests: `algbw` is the size of one rank's array over the median time, `busbw` that times
     2(n − 1)/n for n ranks. Times are until the last rank has its result.
 
-    `union` is the share of the array's blocks that travelled, where blocks of zeros were left out. The numbers come out of the
-    seed, so every rank knows what must come out; they are chosen so that no sum is rounded. With `--bits`, sums are right if they
-    are within the bound of their error.
+    `union` is the share of the array's blocks that travelled, where blocks of zeros were left out. The numbers follow from
+    the seed, so every rank knows the expected sums; they are chosen so that no sum is rounded. With `--bits`, sums are right
+    if they are within the bound of their error.
     `--json` prints one document; with `--rank`, a line for each round.
     """
     plan = _plan(options)
@@ -53,7 +53,7 @@ def allreduce(options: AllReduceOptions) -> None:
                 "a single --rank also needs --job, --world-size and --controller (or NETSUM_CONTROLLER)"
             )
         if options.workers is not None or options.testbed is not None:
-            raise UsageError("--rank is one rank alone: leave out --workers and --testbed")
+            raise UsageError("--rank runs a single rank: leave out --workers and --testbed")
         if not _one_rank(plan, options):
             raise typer.Exit(1)
         return
@@ -62,7 +62,7 @@ def allreduce(options: AllReduceOptions) -> None:
     if options.testbed is not None and options.workers is not None:
         raise UsageError("--workers cannot be used with --testbed: name the hosts with --hosts")
     if options.testbed is None and options.hosts:
-        raise UsageError("--hosts are those of a --testbed: name it too")
+        raise UsageError("--hosts requires --testbed")
     outcome = _all_ranks(plan, options)
     _print_outcome(outcome, options.as_json)
     if not outcome.correct:

@@ -7,7 +7,7 @@ from netsum.bench import options
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 
-bench_app = Commands(help="Measure what the docs quote.")
+bench_app = Commands(help="Repeat the measurements in the docs.")
 
 
 def _add(name: str, module: str, kind: Any, *examples: str, ok: str) -> None:

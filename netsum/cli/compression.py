@@ -5,7 +5,7 @@ from netsum.cli.texts import epilog
 from netsum.options import json_option
 from netsum_common.options import option
 
-compression_app = Commands(help="Compressors of gradients: what there is, what each declares about itself.")
+compression_app = Commands(help="List the gradient compressors, with what each guarantees.")
 
 
 @compression_app.command(

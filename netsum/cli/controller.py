@@ -13,7 +13,7 @@ from netsum.options import lanes_option
 from netsum_common.lane_counts import Lanes
 from netsum_common.options import option
 
-controller_app = Commands(help="The controller: programs the switches, and hosts join jobs over it.")
+controller_app = Commands(help="Run the controller, which programs the switches and lets hosts join jobs.")
 
 _TLS: Final = "TLS"
 
@@ -31,7 +31,7 @@ class ControllerOptions:
         metavar="ADDRESS",
     )
     state: Path | None = option(
-        "Its memory. Default: controller.sqlite3, in the run folder or beside the config.", metavar="FILE"
+        "State file. Default: controller.sqlite3, in the run folder or beside the config.", metavar="FILE"
     )
     lanes: Lanes | None = lanes_option(
         None, "int32 values a packet carries: chooses among netsum's programs. Default: the testbed's, 256."
@@ -40,7 +40,7 @@ class ControllerOptions:
         "Compiled program for the switches, such as the .conf of one for Tofino; needs --p4info."
     )
     p4info: Path | None = option("P4Info of that program, in text form.")
-    slots: int = option("Slots of a job that does not say, a power of two.", 64, within=(1, None))
+    slots: int = option("Slots of a job that requests no number; a power of two.", 64, within=(1, None))
     share: Literal["fixed", "fair", "weighted", "demand"] = option(
         "How jobs share the slots of a switch: as requested (fixed), alike, by weight, or by the slots that they request "
         "(demand). A request is then the most that a job gets.",
@@ -72,8 +72,8 @@ class ControllerOptions:
     )
     election_id: int = option("The controller with the highest is primary at a switch.", 1, within=(1, None))
     tls_cert: Path | None = option("PEM certificate of the job API.", panel=_TLS)
-    tls_key: Path | None = option("Its private key.", panel=_TLS)
-    tls_ca: Path | None = option("Take only clients with a certificate from this CA.", panel=_TLS)
+    tls_key: Path | None = option("Private key of the certificate.", panel=_TLS)
+    tls_ca: Path | None = option("Accept only clients with a certificate from this CA.", panel=_TLS)
     allow_remote: bool = option(
         "Listen without TLS where other machines can reach it.", False, "--allow-remote"
     )
@@ -94,7 +94,7 @@ def controller_serve(given: ControllerOptions, log_format: LogFormat = log_forma
     """Run the controller until Ctrl-C: connect to the switches over P4Runtime and serve the job API.
 
     Switches that restart are programmed again and their jobs get a new epoch. The controller itself may be killed and
-    started again at any time: running jobs do not notice.
+    started again at any time: running jobs continue.
     """
     import asyncio
     import json
@@ -115,9 +115,9 @@ def controller_serve(given: ControllerOptions, log_format: LogFormat = log_forma
     testbed, config, state = given.testbed, given.config, given.state
     program, p4info = given.program, given.p4info
     if (testbed is None) == (config is None):
-        raise ConfigError("which switches? Give --testbed NAME or --config FILE, one of them")
+        raise ConfigError("no switches are given: expected either --testbed NAME or --config FILE")
     if (program is None) != (p4info is None):
-        raise ConfigError("--program and --p4info go together: a compiled program, and what is in it")
+        raise ConfigError("--program and --p4info must be given together")
     if program is not None and given.lanes is not None:
         raise ConfigError(
             "--lanes selects one of netsum's programs and --program names another: give only one of them"

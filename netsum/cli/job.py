@@ -26,23 +26,23 @@ JOB = argument("The job.", metavar="NAME", complete=completions.jobs)
 class NewJob:
     """Options of a new job."""
 
-    name: str = argument("What to call the job.", metavar="NAME", read=check_name)
+    name: str = argument("Name of the job.", metavar="NAME", read=check_name)
     world_size: int = option("Number of workers.", REQUIRED, within=(1, 4096))
     slots: str | None = slots_option()
     if_full: Literal["refuse", "queue", "take-less"] = option(
-        "If that many slots are not free: say so, wait for them, or take the largest power of two that is.",
+        "If that many slots are not free: refuse the job, wait for them, or take the largest free power of two.",
         "refuse",
     )
     queue: float = option(
-        "With queue: how long to wait; 0: as long as it takes.", 0.0, within=(0.0, None), metavar="SECONDS"
+        "With queue: longest wait; 0: no limit.", 0.0, within=(0.0, None), metavar="SECONDS"
     )
     switch: str = option("Switch that adds. Default: the first.", "", metavar="NAME")
     on: Literal["host"] | None = option("An aggregator on a host adds, not a switch of the network.")
     weight: float = option(
-        "Where jobs share slots by weight: this job's, above 0; 0 is taken for 1.", 1.0, within=(0.0, None)
+        "Weight of this job where jobs share slots by weight; 0: the default, 1.", 1.0, within=(0.0, None)
     )
     quorum: int = option(
-        "Rounds of the job end with the arrays of the first workers that are ready, this many; 0: no quorum.",
+        "Number of workers whose arrays complete a round, those that are ready first; 0: no quorum.",
         0, within=(0, 32), metavar="WORKERS",
     )  # fmt: skip
     join_token: str = join_token_option()
@@ -65,7 +65,7 @@ def _check_quorum(new: NewJob) -> None:
 
 @job_app.callback()
 def job_group() -> None:
-    """Make, look at, watch, restart and end the jobs of a controller."""
+    """Create, show, watch, restart and delete the jobs of a controller."""
 
 
 @job_app.command(
@@ -81,7 +81,7 @@ def job_group() -> None:
 )
 @functools.partial(as_operator, changes=True, check=_check_quorum)
 def create(client: "OperatorClient", new: NewJob) -> None:
-    """Make a job, which workers then join by its name.
+    """Create a job, which workers then join by its name.
 
     Its slots are reserved from now on. Workers can also join a job that has not been created: the first one creates it.
     """
@@ -179,13 +179,13 @@ def show(client: "OperatorClient", name: str = JOB, as_json: bool = json_option(
 @job_app.command(
     "restart",
     epilog=epilog(
-        "netsum job restart train  # a new epoch: workers that wait for ever begin again, those that left may come back",
+        "netsum job restart train  # start again: stuck workers resume, workers that left may rejoin",
         ok="no packet of the job's earlier life counts any more",
     ),
 )
 @as_changing_operator
 def restart(client: "OperatorClient", name: str = JOB, as_json: bool = json_option()) -> None:
-    """Give a job a new epoch and token: collectives under way fail at all workers, which then begin again."""
+    """Give a job a new epoch and token: collectives in flight fail at all workers, which then start again."""
     view = client.restart_job(name)
     _print_job(view, as_json)
 
@@ -223,7 +223,7 @@ def delete(client: "OperatorClient", name: str = JOB, as_json: bool = json_optio
 def watch(
     client: "OperatorClient",
     name: str = JOB,
-    interval: float = option("How often to look.", 1.0, within=(0.1, 3600.0), metavar="SECONDS"),
+    interval: float = option("Seconds between views.", 1.0, within=(0.1, 3600.0), metavar="SECONDS"),
     views: int = option("End after this many views; 0: when the job ends.", 0, within=(0, None)),
     as_json: bool = json_option("One JSON document a line, for scripts."),
 ) -> None:
@@ -247,7 +247,7 @@ def watch(
 )
 @as_operator
 def events(client: "OperatorClient", name: str = JOB, as_json: bool = json_option()) -> None:
-    """Show what happened to a job: every change of its state, of its workers, and meanwhile of connections to switches.
+    """Show a job's events: changes of its state and its workers, and meanwhile of connections to switches.
 
     The controller keeps the last 10,000 changes of all jobs, also when it is started again; jobs that have ended are among them.
     """

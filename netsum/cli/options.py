@@ -16,7 +16,7 @@ LogFormat = Literal["text", "json"]
 
 
 def running_testbed_option(
-    help: str = "The testbed that is meant. Default: NETSUM_TESTBED, else the only one.",
+    help: str = "Name of the testbed. Default: NETSUM_TESTBED, else the only one.",
 ) -> Any:
     """Declare the name of a testbed that runs."""
     return option(help, metavar="NAME", complete=testbeds)
@@ -46,8 +46,8 @@ class Connection:
     tls_ca: Path | None = option(
         "PEM file: trust servers with a certificate from there.", env="NETSUM_TLS_CA"
     )
-    tls_cert: Path | None = option("PEM file: our certificate, for mutual TLS.", env="NETSUM_TLS_CERT")
-    tls_key: Path | None = option("PEM file: the private key to it.", env="NETSUM_TLS_KEY")
+    tls_cert: Path | None = option("PEM file: client certificate, for mutual TLS.", env="NETSUM_TLS_CERT")
+    tls_key: Path | None = option("PEM file: the certificate's private key.", env="NETSUM_TLS_KEY")
 
     @property
     def tls(self) -> "TlsFiles":

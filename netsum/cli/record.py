@@ -20,8 +20,8 @@ EPILOG = epilog(
 def sim_record(
     command: tuple[str, ...] = COMMAND,
     folder: Path = option("Folder of the traces.", Path("runs/record")),
-    steps: int = option("Steps to time, and as many to profile after them.", 20, within=(3, 10_000)),
-    timeout: float = option("Time for all of it.", 3600.0, within=(1.0, None), metavar="SECONDS"),
+    steps: int = option("Steps to time; the same number is profiled afterwards.", 20, within=(3, 10_000)),
+    timeout: float = option("Time limit of the recording.", 3600.0, within=(1.0, None), metavar="SECONDS"),
 ) -> None:
     """Record a step of a PyTorch training on CPUs as a Chakra trace that `workload = "FILE"` reads.
 

@@ -47,7 +47,7 @@ class ReproOptions:
 
 
 def repro(options: ReproOptions) -> None:
-    """Run a training several times under other conditions, and name the first step, tensor and element that differ.
+    """Run a training several times under different conditions, and name the first step, tensor and element that differ.
 
     The training is run as it is, again, and with one thing changed at a time: the size of DistributedDataParallel's buckets,
     the order of the ranks, lanes, 1 % of the packets lost, a tree of two switches, UDP instead of shared memory. Gradients and

@@ -34,7 +34,7 @@ class ShellOptions:
         "A switch of the testbed or the controller; default: its only one.", None, metavar="SWITCH"
     )
     p4runtime: str | None = option("The switch's P4Runtime server; also unix:PATH.", metavar="HOST:PORT")
-    device_id: int = option("What the switch is known by, with --p4runtime.", 1, within=(1, None))
+    device_id: int = option("The switch's P4Runtime device id, with --p4runtime.", 1, within=(1, None))
     testbed: str | None = running_testbed_option()
     election_id: int | None = option(
         "Ask to be primary: the controller with the highest id may write.", within=(1, None), metavar="N"
@@ -42,8 +42,8 @@ class ShellOptions:
     program: Path | None = option("BMv2 JSON to give the switch first; needs --p4info.")
     p4info: Path | None = option("P4Info of that program, in text form.")
     tls_ca: Path | None = option("PEM file: trust a switch with a certificate from there.")
-    tls_cert: Path | None = option("PEM file: our certificate, for a switch that wants one.")
-    tls_key: Path | None = option("PEM file: the private key to it.")
+    tls_cert: Path | None = option("PEM file: client certificate, for a switch that requires one.")
+    tls_key: Path | None = option("PEM file: the certificate's private key.")
 
 
 def shell(options: ShellOptions) -> None:
@@ -67,7 +67,7 @@ def shell(options: ShellOptions) -> None:
     if options.p4runtime is not None and (options.switch is not None or options.testbed is not None):
         raise UsageError("--p4runtime is the switch itself: leave out its name and --testbed")
     if (program is None) != (p4info is None):
-        raise UsageError("--program and --p4info go together")
+        raise UsageError("--program and --p4info must be given together")
     for file in (program, p4info):
         if file is not None and not file.is_file():
             raise UsageError(f"cannot read {file}: there is no such file")
@@ -123,7 +123,7 @@ def _find(switch: str | None, testbed: str | None) -> "Target":
     found = find_testbed(testbed)
     if not (testbed or os.environ.get("NETSUM_TESTBED")) and listens(DEFAULT_P4RUNTIME):
         raise CommandError(
-            f"the switch at {DEFAULT_P4RUNTIME} or one of the testbed {found.name} could be meant: name one by --p4runtime or "
+            f"the switch at {DEFAULT_P4RUNTIME} and the testbed {found.name} are both up: name the switch by --p4runtime or "
             "--testbed"
         )
     switches = found.state["switches"]

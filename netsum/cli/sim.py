@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sim.experiments.sweeping import Executor, Finished, Swept
 
 sim_app = Commands(
-    help="Packet-level experiments in virtual time: the real P4 program and the real worker core."
+    help="Run packet-level experiments in virtual time, with the real P4 program and worker core."
 )
 
 _LONG_S = 20  # A run that takes longer says before it begins how long.
@@ -81,7 +81,7 @@ def sim_run(
         "Write a trace of the first point for ui.perfetto.dev, and a page of its packets.", False
     ),
 ) -> None:
-    """Run an experiment in this process; points that its folder has already are not run again."""
+    """Run an experiment in this process; points that are in its folder already are skipped."""
     from sim.experiments.sweeping import here
 
     read, store = _open(chosen)
@@ -108,7 +108,7 @@ def sim_sweep(
     ),
     workers: int | None = option("Processes on this machine. Default: its processors.", within=(1, 1024)),
 ) -> None:
-    """Run an experiment's points on a Dask cluster; points that its folder has already are not run again."""
+    """Run an experiment's points on a Dask cluster; points that are in its folder already are skipped."""
     from sim.experiments.sweeping import on_dask
 
     read, store = _open(chosen)
@@ -119,7 +119,7 @@ def sim_sweep(
     "report", epilog=epilog("netsum sim report runs/sim/workers  # write the page anew from its results")
 )
 def sim_report(folder: Path = argument("The folder of an experiment's results.", metavar="RUN")) -> None:
-    """Write the HTML report of results that are there."""
+    """Write the HTML report of existing results."""
     from netsum.simulation import programs
     from sim.experiments.store import load_store
 
@@ -132,7 +132,7 @@ def sim_report(folder: Path = argument("The folder of an experiment's results.",
 )
 def sim_compare(
     one: Path = argument("The folder of an experiment's results.", metavar="A"),
-    other: Path = argument("Another one.", metavar="B"),
+    other: Path = argument("The folder of the results to compare with.", metavar="B"),
     as_json: bool = json_option(),
 ) -> None:
     """Compare the results of two runs, combination by combination."""

@@ -5,9 +5,7 @@ from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum.options import json_option
 
-strategies_app = Commands(
-    help="Strategies of distributed training: what is sent, how often, to which workers."
-)
+strategies_app = Commands(help="List and compare strategies of distributed training.")
 
 
 @strategies_app.command(

@@ -26,7 +26,7 @@ SWITCH = argument(
 
 @switch_app.callback()
 def switch_group() -> None:
-    """Run an embedded P4 switch, and look at switches."""
+    """Run an embedded P4 switch, and inspect switches."""
 
 
 @switch_app.command(
@@ -71,7 +71,7 @@ def switch_serve(options: ServeOptions, log_format: LogFormat = log_format_optio
 )
 @as_operator
 def list_switches(client: "OperatorClient", as_json: bool = json_option()) -> None:
-    """List the switches of a controller: whether they are ready, and what room they have."""
+    """List the switches of a controller: their state and their free slots."""
     from controller.service.client import as_dict
     from netsum.terminal import ProgressRows, print_json
 

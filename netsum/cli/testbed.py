@@ -26,8 +26,10 @@ class LinkOptions:
     """A link, and what changes of it."""
 
     one: str = argument("A host or a switch.", complete=completions.nodes)
-    other: str = argument("What it is linked to.", complete=completions.nodes)
-    state: Literal["up", "down"] | None = argument("Plugged in, or pulled out.", None, metavar="up|down")
+    other: str = argument("The other end of the link.", complete=completions.nodes)
+    state: Literal["up", "down"] | None = argument(
+        "Plug the cable in, or pull it out.", None, metavar="up|down"
+    )
     rate: str | None = option("Rate from now on, such as 10mbit, or unlimited.", metavar="RATE")
     loss: str | None = option("Loss from now on, each way, such as 0.1.", metavar="PERCENT")
     latency: str | None = option("Latency from now on, such as 5ms (needs netem).", metavar="DELAY")

@@ -79,7 +79,7 @@ class TestbedShell(cmd.Cmd):
                 f"there is no command and no node {node!r}: `help` lists the commands, `nodes` the nodes"
             )
         if not command:
-            raise CommandError(f"what shall {node} run? For example: {node} ip address")
+            raise CommandError(f"{node}: expected a command, such as `{node} ip address`")
         self._run(node, [self._address(word) for word in command])
 
     def completenames(self, text: str, *ignored: object) -> list[str]:

@@ -44,14 +44,14 @@ class UpOptions:
         "A topology that comes with netsum (`netsum testbed topologies`), or a JSON file.",
         complete=completions.topologies,
     )
-    switch: SwitchKind = option("Who runs the P4 program.", "embedded")
+    switch: SwitchKind = option("Switch that runs the P4 program.", "embedded")
     lanes: Lanes | None = lanes_option(None, "int32 values a packet carries. Default: 256; 64 with BMv2.")
     rate: str | None = option("Rate of every link, as 100mbit, instead of the file's.", metavar="RATE")
     loss: str | None = option(
         "Loss of every link, each way, as 0.1, instead of the file's.", metavar="PERCENT"
     )
     queue: int | None = option("Queue of every link with a rate.", within=(1, 1_000_000), metavar="PACKETS")
-    testbed: str | None = option("What to call the testbed. Default: the topology's name.", metavar="NAME")
+    testbed: str | None = option("Name of the testbed. Default: the topology's name.", metavar="NAME")
     controller: bool = option("Start a controller, which programs the switches and which workers join.", True)
     program: tuple[str, ...] = option(
         "Your own program, compiled for BMv2, instead of netsum's; no controller is started then. Once for all switches, "
@@ -93,10 +93,12 @@ def up(options: UpOptions) -> None:
     own = own_programs(options.topology, network, options.program, options.p4info, options.entries)
     if own and (options.lanes is not None or not options.controller):
         wrong = "--lanes" if options.lanes is not None else "--no-controller"
-        raise UsageError(f"{wrong} is of netsum's program, and {network.name} runs your own: leave it out")
+        raise UsageError(
+            f"{wrong} applies to netsum's program, but {network.name} runs your own: leave it out"
+        )
     controller = options.controller and not own
     if options.web and not controller:
-        raise UsageError("--web shows what a controller knows: leave out --no-controller and --program")
+        raise UsageError("--web requires a controller: leave out --no-controller and --program")
     name = options.testbed or network.name
     lane_count = options.lanes or PROCESS_TARGETS[switch].usual_lanes
     needed = IP_HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * lane_count

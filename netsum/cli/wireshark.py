@@ -13,9 +13,7 @@ EPILOG = epilog(
 
 
 def wireshark(
-    install: bool = option(
-        "Put it where Wireshark and tshark load it from by themselves.", False, "--install"
-    ),
+    install: bool = option("Install it where Wireshark and tshark load plugins from.", False, "--install"),
     folder: Path | None = option("Where to install it. Default: your own folder for Lua plugins."),
 ) -> None:
     """Print the path of the dissector for Wireshark and tshark, or install it.

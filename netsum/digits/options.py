@@ -19,7 +19,7 @@ class DigitsOptions:
         "Packets dropped each way in the second run; 0: no second run.", 1.0, within=(0.0, 50.0)
     )
     switch: Literal["embedded", "bmv2"] = option(
-        "Who runs the P4 program; BMv2 does so in Mininet.", "embedded"
+        "Switch that runs the P4 program; BMv2 needs Mininet.", "embedded"
     )
     mininet: bool = option(
         "Hosts and switch in network namespaces, not on loopback (root).", False, "--mininet"

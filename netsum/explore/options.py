@@ -13,20 +13,18 @@ class ExploreOptions:
     names: tuple[str, ...] = argument("Configurations. Default: smallest.", (), metavar="NAME...")
     list_all: bool = option("List the configurations and end.", False, "--list")
     shortest: bool = option(
-        "Breadth first: slower, but what is found is as short as can be.", False, "--shortest"
+        "Search breadth first: slower, but finds a shortest schedule.", False, "--shortest"
     )
-    all_states: bool = option("Leave no state out that another one stands for.", False, "--all-states")
+    all_states: bool = option("Explore every state, without reductions.", False, "--all-states")
     symmetry: bool | None = option(
         "One state stands for all renumberings of equal workers. Default: from four workers on."
     )
-    memory: int = option("MiB that the search may hold.", 4096, within=(256, None), metavar="MIB")
+    memory: int = option("Memory limit of the search in MiB.", 4096, within=(256, None), metavar="MIB")
     checkpoint: Path | None = option("Keep the search in this folder, once a minute and on Ctrl-C.")
-    every: float = option(
-        "How often --checkpoint and --resume keep it.", 60.0, within=(0.1, None), metavar="SECONDS"
-    )
-    resume: Path | None = option("Go on with the search in this folder.")
+    every: float = option("Interval between checkpoints.", 60.0, within=(0.1, None), metavar="SECONDS")
+    resume: Path | None = option("Continue the search in this folder.")
     out: Path = option("Folder for the files of a violation.", Path("explored"))
     replay: Path | None = option("Run the schedule in this file and end.")
     at_random: bool = option("Random schedules of larger systems, on all processors.", False, "--random")
-    minutes: float = option("How long, with --random.", 1.0, within=(0.01, None))
+    minutes: float = option("Duration of --random.", 1.0, within=(0.01, None))
     seed: int | None = option("Seed of --random. Default: a new one, printed.", within=(0, None))

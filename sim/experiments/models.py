@@ -110,10 +110,10 @@ def _read(name: str, found: Any) -> Model:
             raise ValueError(f"found {each!r}")
         parameters, forward_ns, backward_ns = numbers
         if not isinstance(density, (int, float)) or not 0 <= density <= 1:
-            raise ValueError(f"found {each!r}, whose density is no share from 0 to 1")
+            raise ValueError(f"expected a density from 0 to 1, found {each!r}")
         layers.append(ModelLayer(str(title), parameters, forward_ns, backward_ns, density))
     if not sum(layer.parameters for layer in layers):
-        raise ValueError("a model has parameters")
+        raise ValueError("expected a model with parameters")
     return Model(name, tuple(layers))
 
 

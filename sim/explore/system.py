@@ -53,7 +53,9 @@ class System:
     def __init__(self, scenario: ExplorerScenario, program: Path, worker: CoreCode = SHIPPED) -> None:
         unlisted = unlisted_fields()
         if unlisted:
-            raise AssertionError(f"sim.explore.packing does not say what {sorted(unlisted)} of the core are")
+            raise AssertionError(
+                f"sim.explore.packing does not classify the core's fields {sorted(unlisted)}"
+            )
         self.scenario = scenario
         self.program_file = program
         self.program = load_program(program)

@@ -249,7 +249,7 @@ def _node(node: Any, rank: int, ranks: int, groups: dict[str, tuple[int, ...]]) 
         made.ranks = (rank, whole_number(found[peer], f"{where}: {peer}"))[:: 1 if node.type == _SEND else -1]
         return made
     if number not in COLLECTIVES:
-        raise TraceError(f"{where} is a collective of type {number}, which no contender carries")
+        raise TraceError(f"{where} is a collective of type {number}, which no contender supports")
     group = str(found.get("pg_name", "")) or "0"
     if group not in groups and group != "0":
         raise TraceError(f"{where}: the process group {group!r} is not in the trace")

@@ -355,5 +355,5 @@ def test_what_is_said_of_a_registration(bench: Bench) -> None:
     with pytest.raises(grpc.RpcError, match="aggregator agg: .*somewhere"):
         ScriptedAgent(bench, ip="somewhere").hears()
     stub = jobs_pb2_grpc.AggregatorsStub(grpc.insecure_channel(bench.address))  # type: ignore[no-untyped-call]
-    with pytest.raises(grpc.RpcError, match="an agent begins with its offer"):
+    with pytest.raises(grpc.RpcError, match="expected an offer as an agent's first message"):
         list(stub.Register(iter([FromAggregator(started=jobs_pb2.Started())])))

@@ -79,10 +79,10 @@ def test_without_the_least_a_job_is_refused(bench: Bench) -> None:
     serve(bench, least_slots=512)
     joined(bench, "a")
     joined(bench, "b")
-    with pytest.raises(NoSlotsError, match="all slots are shared by jobs that have no more than the least"):
+    with pytest.raises(NoSlotsError, match="no slots are free, and every job has the minimum"):
         joined(bench, "c")
     waiting = bench.joining("d", 0, 1, if_full="queue")
-    until(lambda: (view := bench.job("d")) is not None and "no more than the least" in view.reason)
+    until(lambda: (view := bench.job("d")) is not None and "every job has the minimum" in view.reason)
     bench.operator.delete_job("a")
     assert waiting.result(DEADLINE_S).admission.slot_count == 512
     view = bench.job("d")

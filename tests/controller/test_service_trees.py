@@ -227,7 +227,7 @@ def test_what_cannot_be_a_tree_gets_one_sentence(make_bench: MakeBench) -> None:
         bench.joining("job", 0, 2000).result(DEADLINE_S)
     joining = [bench.joining("job", rank, 2) for rank in range(2)]
     for one in joining:
-        assert "no switch has a way to all of l1, l2: check the links" in str(one.exception(DEADLINE_S))
+        assert "no switch can reach all of l1, l2: check the links" in str(one.exception(DEADLINE_S))
     assert held(bench) == {}
 
 

@@ -194,7 +194,7 @@ def test_what_does_not_fit_is_refused(workers: list[Place], message: str) -> Non
 
 def test_a_leaf_without_an_uplink_is_refused() -> None:
     switches = leaf_spine(2, 1) | {"l3": switch("l3", 3)}
-    with pytest.raises(JobRefusedError, match="no switch has a way to all of l1, l3"):
+    with pytest.raises(JobRefusedError, match="no switch can reach all of l1, l3"):
         place_tree(switches, [worker("l1", 1), worker("l3", 1)])
 
 

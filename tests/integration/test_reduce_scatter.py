@@ -185,7 +185,7 @@ def admission(quorum: int = 0) -> Admission:
 )
 def test_a_job_with_a_quorum_has_none(plan: Callable[[Admission], Collective[Any]], what: str) -> None:
     with pytest.raises(
-        MisuseError, match=f"^{what}: a job with a quorum has none, as all its workers need all results$"
+        MisuseError, match=f"^{what} is unavailable in quorum jobs: all workers need all results$"
     ):
         plan(admission(quorum=1))
 

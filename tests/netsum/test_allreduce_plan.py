@@ -154,8 +154,11 @@ def test_sizes(text: str, size: int) -> None:
         (("-4",), "such as 64KiB, not '-4'"),
         (("",), "at least one size"),
         (("5GiB",), "1 element to 4 GiB"),
-        (("4", "bfloat16"), "a data type is float32, float64, float16, int32, int64, not 'bfloat16'"),
-        (("4", "float32", "xor"), "an operation is sum, min, max, bor, not 'xor'"),
+        (
+            ("4", "bfloat16"),
+            "expected a data type of float32, float64, float16, int32, int64, not 'bfloat16'",
+        ),
+        (("4", "float32", "xor"), "expected an operation of sum, min, max, bor, not 'xor'"),
         (("4", "float32", "bor"), "bor takes int32 and int64, not float32"),
     ],
 )
@@ -185,11 +188,11 @@ def test_blocks_that_cannot_be_apart_are_refused() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"density": 1.5}, "a density is a share of blocks, 0 to 1, not 1.5"),
-        ({"overlap": "half"}, "overlap is one of full, random, none, not half"),
-        ({"sparse": "yes"}, "sparse is one of auto, always, never, not yes"),
-        ({"bits": 3}, "bits is one of full, 16, 8, 4, 2, not 3"),
-        ({"dtype": "int32", "bits": 8}, "8 bits take the sum of float32 and float16, not sum of int32"),
+        ({"density": 1.5}, "expected a density from 0 to 1, not 1.5"),
+        ({"overlap": "half"}, "overlap: expected one of full, random, none, not half"),
+        ({"sparse": "yes"}, "sparse: expected one of auto, always, never, not yes"),
+        ({"bits": 3}, "bits: expected one of full, 16, 8, 4, 2, not 3"),
+        ({"dtype": "int32", "bits": 8}, "8 bits: expected a sum of float32 or float16, not sum of int32"),
     ],
 )
 def test_what_an_exchange_is_not(how: dict[str, Any], message: str) -> None:

@@ -69,7 +69,7 @@ def netsum(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         ("job list --controller nowhere", "expected an address such as"),
         ("allreduce --sizes 4kb", "a size is a whole number of bytes"),
         ("allreduce -b 4K", "needs both --minbytes and --maxbytes"),
-        ("controller serve", "which switches?"),
+        ("controller serve", "no switches are given"),
         (
             "controller serve --config pyproject.toml",
             "pyproject.toml: unknown keys build-system, project, tool; expected one of switch, host, link",

@@ -219,7 +219,7 @@ def test_a_shell_on_a_switch_needs_its_name_where_two_could_be_meant(
     monkeypatch.setattr("netsum.cli.shell.DEFAULT_P4RUNTIME", place.default)  # Something listens there.
     done = netsum("shell", script="write_nothing()")
     assert done.exit_code == 1
-    assert f"the switch at {place.default} or one of the testbed one could be meant" in done.stderr
+    assert f"the switch at {place.default} and the testbed one are both up" in done.stderr
 
 
 def test_completion_asks_nobody_and_says_nothing(place: Place, capfd: pytest.CaptureFixture[str]) -> None:

@@ -23,9 +23,9 @@ mac = "02:00:00:00:00:fe"
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ([], "which switches? Give --testbed NAME or --config FILE"),
+        ([], "no switches are given: expected either --testbed NAME or --config FILE"),
         (["--config", "none.toml"], "cannot read none.toml: No such file"),
-        (["--config", "net.toml", "--program", "x.conf"], "--program and --p4info go together"),
+        (["--config", "net.toml", "--program", "x.conf"], "--program and --p4info must be given together"),
         (
             ["--config", "net.toml", "--program", "x.conf", "--p4info", "x.txt", "--lanes", "64"],
             "give only one of them",

@@ -376,7 +376,7 @@ def test_allreduce_through_a_controller(netsum: Netsum) -> None:
     ("options", "sentence"),
     [
         (["--sizes", "4kb"], "a size is a whole number of bytes"),
-        (["--dtypes", "float8"], "a data type is float32"),
+        (["--dtypes", "float8"], "expected a data type of float32"),
         (["--rank", "0"], "also needs --job, --world-size"),
         (["--rank", "0", "--world-size", "2", "--job", "x", "--workers", "2"], "leave out --workers"),
         (["--world-size", "2"], "--workers"),
@@ -458,7 +458,7 @@ def test_a_shell_without_p4runtime_shell_names_the_package(
 def test_a_shell_leaves_the_switch_to_the_controller(netsum: Netsum) -> None:
     script = "entry = table_entry['l2_forward'](action='drop')\nentry.match['dst'] = '02:00:00:00:00:09'\nentry.insert()"
     sentence = refused(netsum("shell", script=script))
-    assert sentence == "line 3 of the script: this session only reads; --election-id lets it write"
+    assert sentence == "line 3 of the script: this session is read-only: give --election-id to write"
     assert document(netsum("switch", "list", "--json"))[0]["state"] == "ready"
 
 
@@ -469,7 +469,7 @@ def test_a_shell_script_that_fails_is_reported_with_its_line(netsum: Netsum) -> 
 
 
 def test_a_shell_with_wrong_arguments(netsum: Netsum) -> None:
-    assert "--program and --p4info go together" in refused(
+    assert "--program and --p4info must be given together" in refused(
         netsum("shell", "--program", "x.json", script=""), 2
     )
     words = ["--program", "/nonesuch", "--p4info", "/nonesuch"]

@@ -62,7 +62,7 @@ def test_an_interrupted_run_says_so_and_the_next_goes_on(tmp_path: Path) -> None
         *others, sentence = err.splitlines()
         assert all(": digits, " in line for line in others)
         assert sentence == (
-            f"netsum: interrupted: results are kept in {folder}, and the same command goes on from there"
+            f"netsum: interrupted: results are kept in {folder}: repeat the command to continue"
         )
         assert before[0] == f"9 trainings, {len(kept)} of them run before\n"
         now = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}

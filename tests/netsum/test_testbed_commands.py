@@ -93,7 +93,7 @@ def test_the_window_shows_the_load_of_links_and_keeps_its_address(testbed: str) 
     (switch,) = snapshot["switches"]
     assert [port["peer"] for port in switch["ports"]] == ["h1", "h2"]
     assert all(port["rx_bytes"] > 0 for port in switch["ports"])
-    assert "--web shows what a controller knows" in refused(
+    assert "--web requires a controller" in refused(
         run("testbed", "up", "star-2", "--web", "--no-controller"), 2
     )
 
@@ -108,7 +108,7 @@ def test_a_link_changes_while_it_is_up(testbed: str) -> None:
     restored = run("testbed", "link", "h1", "s1", "--rate", "unlimited", "--loss", "0")
     assert restored.stdout == "link h1 to s1-p1: rate unlimited, loss 0 %\n"
     sentence = refused(run("testbed", "link", "h1", "s1", "--queue", "60"))
-    assert "has no rate, so nothing waits in a queue before it" in sentence
+    assert "has no rate, and so no queue: set a rate too" in sentence
     assert "has no link between h1 and h2" in refused(run("testbed", "link", "h1", "h2", "down"))
 
 

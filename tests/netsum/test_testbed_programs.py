@@ -40,7 +40,7 @@ def test_wrong_files_are_reported_before_anything_starts(tmp_path: Path) -> None
         (["--program", program, "--entries", entries(tmp_path, ENTRY | {"table": "lpm"})],
          'table_entries[0].table: expected a table of the program (ProbeIngress.'),
         (["--program", f"s3={program}"], "there is no switch 's3': expected s1"),
-        (["--program", program, "--lanes", "64"], "--lanes is of netsum's program, and star-2 runs your own: leave it out"),
+        (["--program", program, "--lanes", "64"], "--lanes applies to netsum's program, but star-2 runs your own: leave it out"),
     ):  # fmt: skip
         done = netsum("testbed", "up", "star-2", *words, folder=tmp_path)
         assert (done.returncode, done.stdout) == (2, ""), done.stderr

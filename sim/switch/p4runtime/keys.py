@@ -74,7 +74,7 @@ def decode_match(match: Any, field: KeyField, what: str) -> Match:
         return Ternary(value, mask)
     low, high = number(match.range.low, " (low)"), number(match.range.high, " (high)")
     if low > high:
-        raise invalid(f"{where}: the range {low}…{high} is upside down")
+        raise invalid(f"{where}: the range {low}…{high} is reversed")
     if low == 0 and high == field.top:
         raise invalid(f"{where}: the range covers every value; {omit}")
     return Range(low, high)

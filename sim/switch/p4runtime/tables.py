@@ -198,7 +198,7 @@ class Tables(EntityStore):
     def _check(self, message: Any, table: Table) -> None:
         """Refuse properties that the table or its entries cannot have, before anything is changed."""
         if message.is_const:
-            raise invalid(f"{table.name}: is_const is for the switch to say; leave it unset")
+            raise invalid(f"{table.name}: is_const is set by the switch; leave it unset")
         if message.HasField("time_since_last_hit"):
             raise invalid(f"{table.name}: time_since_last_hit can be read, not written")
         if message.idle_timeout_ns < 0:

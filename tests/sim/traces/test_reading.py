@@ -208,7 +208,7 @@ def reduce_of(size: int, number: int = 1, **attributes: Any) -> Any:
         ([[chakra_node(7, "unknown")], []], "node 7 of rank 0 communicates: expected an attribute comm_size"),
         (
             [[reduce_of(8, 8, comm_type=44)], []],
-            "node 8 of rank 0 is a collective of type 44, which no contender carries",
+            "node 8 of rank 0 is a collective of type 44, which no contender supports",
         ),
         ([[reduce_of(8, 9)], []], "node 9 (all-reduce) of rank 0: rank 1 does not take part in it"),
         (
