@@ -17,16 +17,16 @@ from host_agent.verification.digest import CHECKS, NO_LANES, ROUTINES
 from host_agent.verification.field import PRIME
 from host_agent.verification.keys import Keys
 from host_agent.verification.masking import MASKED, Masks, lane_bits, own_words
-from host_agent.verification.tags import (
+from host_agent.verification.seals import (
     DISJOINT,
     ENCODE_LANES,
     LINEAR,
     NO_LANES_AT_ALL,
     NOT_LINEAR,
     PLAN,
+    SEAL_LANES,
     SEGMENT,
     SEGMENTS,
-    TAG_LANES,
     judge,
 )
 from host_agent.wire import fingerprint
@@ -35,7 +35,7 @@ from netsum_common.compiled import Words
 
 _ENCODE, _DECODE, _EXPONENT = ROUTINES
 _FIELD_BITS: Final = 31
-_VERDICTS: Final = 2  # Number of attempts: pads of verdicts are numbered behind those of tags.
+_VERDICTS: Final = 2  # Number of attempts: pads of verdicts are numbered behind those of seals.
 _NAMED: Final = 4  # Segments that an error lists.
 
 
@@ -48,7 +48,7 @@ class Checks:
         self._attempt = attempt
         self._disjoint = disjoint
         self._watched: list[_Watched] = []
-        self.plan = np.zeros(1, PLAN)  # This worker's plan, for `tags.judge`.
+        self.plan = np.zeros(1, PLAN)  # This worker's plan, for `seals.judge`.
         self._segments = np.zeros(0, SEGMENTS)
         self._sums = np.zeros(0, np.int32)
         self._kept: list[npt.NDArray[Any]] = []  # Arrays whose addresses the plan has.
@@ -103,7 +103,7 @@ class Checks:
         for first in range(0, claim_packets, SEGMENT):
             segments.append((0, 0, first, min(SEGMENT, claim_packets - first), LINEAR))
         self._segments = np.array(segments, SEGMENTS)
-        lanes = np.zeros(claim_lanes + TAG_LANES * len(segments), np.int32)
+        lanes = np.zeros(claim_lanes + SEAL_LANES * len(segments), np.int32)
         self._sums = np.zeros_like(lanes)
         own, every = keys.pads(self._number, self._attempt, len(segments))
         pads, all_pads = np.array(own, np.uint64), np.array(every, np.uint64)
@@ -134,8 +134,8 @@ class Checks:
         """Return the pass by which all workers learn whether one of them has found a fault, when `closing` is done."""
         keys = self._keys
         (own,), (every,) = keys.pads(self._number, self._attempt + _VERDICTS, 1)
-        tag = own + keys.own_coefficient + (1 + secrets.randbelow(PRIME - 1) if self.fault() else 0)
-        digits = [tag % PRIME >> 16 * k & 0xFFFF for k in range(TAG_LANES)]
+        seal = own + keys.own_coefficient + (1 + secrets.randbelow(PRIME - 1) if self.fault() else 0)
+        digits = [seal % PRIME >> 16 * k & 0xFFFF for k in range(SEAL_LANES)]
         self._verdicts = np.array(digits, np.int32)
         self._fine = (every + keys.all_coefficients) % PRIME
         mark = fingerprint(kind="verdict", number=self._number, attempt=self._attempt)

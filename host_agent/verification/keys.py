@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from host_agent.verification.digest import LIMB_BITS, LIMBS
 from host_agent.verification.field import PRIME
-from host_agent.verification.tags import SEGMENT
+from host_agent.verification.seals import SEGMENT
 
 PUBLIC: Final = b""
 """In place of a key: coefficients that everybody knows, against faults that nobody plans."""
@@ -18,7 +18,7 @@ PUBLIC: Final = b""
 
 @dataclass(frozen=True)
 class Keys:
-    """Numbers that the tags of one communicator are computed with; alike at all workers but for `rank`."""
+    """Numbers that the seals of one communicator are computed with; alike at all workers but for `rank`."""
 
     key: bytes  # 32 bytes that the workers alone know, or `PUBLIC`.
     rank: int
@@ -30,10 +30,10 @@ class Keys:
     all_coefficients: int
 
     def pads(self, number: int, attempt: int, count: int) -> tuple[list[int], list[int]]:
-        """Return one-time pads of tags: what this worker adds, and what the sum over all workers has more.
+        """Return one-time pads of seals: what this worker adds, and what the sum over all workers has more.
 
         `number`: of the collective, never used again with this key. A worker adds F(rank) - F(rank + 1), which cancel over the
-        ranks, and rank 0 one more: any tags with their pads are uniform and independent but for the sum that all know.
+        ranks, and rank 0 one more: any seals with their pads are uniform and independent but for the sum that all know.
         """
         if self.key == PUBLIC:
             return [0] * count, [0] * count

@@ -23,7 +23,7 @@ OnCorruption = Literal["raise", "retry"]
 
 @dataclass(frozen=True, eq=False)
 class VerifiedRequest(Request[T]):
-    """A request with a check of its result; see `host_agent.verification.tags`."""
+    """A request with a check of its result; see `host_agent.verification.seals`."""
 
     request: Request[T]
     session: Session

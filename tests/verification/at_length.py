@@ -2,7 +2,7 @@
 
 What three workers sent is real: their passes are encoded by the codec's routines with digests, and their checks are added. Then
 each try changes what one of them received, or the sums of the check, and the worker must refuse it. With a secret a try is a
-forgery: the switch changes lanes and tag together, by what the change is worth under coefficients that it guesses.
+forgery: the switch changes lanes and seal together, by what the change is worth under coefficients that it guesses.
 """
 
 import sys
@@ -20,7 +20,7 @@ from host_agent.verification.checked import Checks
 from host_agent.verification.digest import digest
 from host_agent.verification.field import PRIME, plus, times
 from host_agent.verification.keys import PUBLIC, make_keys
-from host_agent.verification.tags import TAG_LANES, judge, write_lanes
+from host_agent.verification.seals import SEAL_LANES, judge, write_lanes
 from netsum_common.compiled import Integer, Records, Words, compiled
 from netsum_common.memory import pointer
 
@@ -76,7 +76,7 @@ def attack(
     payload = record[0].payload
     exponents = carray(pointer(payload.exponents), (BLOCKS,), np.uint16)
     right = exponents.copy()
-    tags = plans[0].claim_lanes
+    seals = plans[0].claim_lanes
     for _ in range(tries):
         kind = np.int64(KINDS - 1) if forge else np.int64(_next(state) % np.uint64(KINDS - 1))
         block, other = np.int64(_next(state) % np.uint64(BLOCKS)), np.int64(_next(state) % np.uint64(BLOCKS))
@@ -113,8 +113,8 @@ def attack(
                 changed[block, i] = _swap(np.uint32(_swap(lanes[block, i]) + np.uint32(_next(state))))
             worth = plus(digest(guess, changed[block]), np.uint64(PRIME) - before)
             worth = times(factors[block], plus(worth, np.uint64(_next(state) if at != 0 else np.uint64(0))))
-            for k in range(TAG_LANES):
-                kept[tags + k] += np.int32((worth >> np.uint64(16 * k)) & np.uint64(0xFFFF))
+            for k in range(SEAL_LANES):
+                kept[seals + k] += np.int32((worth >> np.uint64(16 * k)) & np.uint64(0xFFFF))
         same = kind != 6
         for b in range(BLOCKS):
             for i in range(LANES):

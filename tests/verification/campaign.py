@@ -11,7 +11,7 @@ import numpy as np
 from host_agent.errors import VerificationError
 from host_agent.verification.secret import Session, read_secret
 from host_agent.verification.verified import OnCorruption, VerifiedRequest
-from tests.integration.simulated.star import star_switch
+from tests.integration.simulated.star import StarSwitch, star_switch
 from tests.verification.corruptions import KINDS, REQUESTS, Corruption
 from tests.verification.hostile import HostileStar, Planned, Tamper
 
@@ -31,9 +31,10 @@ def run(
     lanes: int = 64,
     slots: int = 4,
     checked: bool = True,
+    switch: StarSwitch | None = None,
 ) -> list[Any]:
     """Run one request at three workers; returns each worker's outcome."""
-    star = HostileStar(star_switch(lanes), WORKERS, slots)
+    star = HostileStar(switch or star_switch(lanes), WORKERS, slots)
     plans: list[list[Planned]] = []
     for rank in range(WORKERS):
         request = requests[name](rank, WORKERS, seed)

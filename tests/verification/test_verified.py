@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,11 @@ from tests.integration.simulated.star import Star, star_switch
 from tests.integration.simulated.tree import TreeNetwork, fabric
 from tests.integration.simulated.workload import CollectiveTask, random_task, sparse_task
 from tests.integration.test_terrible_network import check, terrible
+from tests.sim.explore.faults.program_faults import PROGRAM_FAULTS
 from tests.verification.at_length import tries
 from tests.verification.campaign import SECRET, WORKERS, clean, corrupt, run, same
 from tests.verification.corruptions import KINDS, PARTLY_PROVEN, REQUESTS, Corruption
+from tests.verification.faulty_programs import FaultySwitch, results
 from tests.verification.hostile import Datagrams
 
 
@@ -176,6 +179,16 @@ def faulty_memory(seed: int) -> int:
             if not isinstance(outcome.error, VerificationError):
                 task.check(outcome, worker.admission.rank)
     return sum(outcome.statistics.corrupted for worker in workers for outcome in worker.outcomes)
+
+
+@pytest.mark.parametrize("name", ["seen-skipped", "complete-too-early"])
+def test_wrong_sums_of_a_faulty_program_are_found(name: str, tmp_path: Path) -> None:
+    (fault,) = (each for each in PROGRAM_FAULTS if each.name == name)
+    switch = FaultySwitch(fault, tmp_path)
+    assert results(switch, 6, False)["wrong"] > 0
+    checked = results(switch, 6, True)
+    assert checked["wrong"] == 0
+    assert checked["refused"] > 0
 
 
 def test_without_verify_a_pass_has_the_routines_of_its_codec() -> None:

@@ -1,7 +1,7 @@
 """The check of a collective: a few lanes that each worker sends behind its arrays, and what their sums must be.
 
 First the *claims*: for each block with an exponent a field of a few bits, 1 if the exponent of all workers is this worker's
-own. A field that is 0 in the sum belongs to an exponent that no worker sent. Then the *tags*: one for each segment of blocks,
+own. A field that is 0 in the sum belongs to an exponent that no worker sent. Then the *seals*: one for each segment of blocks,
 four digits of 16 bits, the sum over the segment's blocks j of
 
     b_j * (digest of the lanes that this worker sent + c_w * what all workers must agree on: block number, exponent, members)
@@ -30,8 +30,8 @@ from host_agent.verification.field import element_of, plus, shifted, times
 from netsum_common.compiled import Integer, Record, Records, Words, compiled, compiled_inline
 from netsum_common.memory import pointer
 
-SEGMENT: Final = 4096  # Blocks that share a tag.
-TAG_LANES: Final = 4  # Digits of 16 bits: the sums over 4,096 workers fit a lane.
+SEGMENT: Final = 4096  # Blocks that share a seal.
+SEAL_LANES: Final = 4  # Digits of 16 bits: the sums over 4,096 workers fit a lane.
 
 LINEAR, DISJOINT, NOT_LINEAR, NO_LANES_AT_ALL = range(4)
 """How a result follows from the contributions: their sum; their union, each lane from one worker alone; their extreme or union;
@@ -58,8 +58,8 @@ PLAN: Final = np.dtype(
             "all_pads",
             "claim_lanes",
             "claim_bits",  # width of a field
-            "poison",  # added to the tags of a worker that has found a fault
-            "lanes",  # int32[claim_lanes + TAG_LANES * segment_count]: this worker's
+            "poison",  # added to the seals of a worker that has found a fault
+            "lanes",  # int32[claim_lanes + SEAL_LANES * segment_count]: this worker's
             "written",
         )
     ],
@@ -103,8 +103,8 @@ def _agreed(record: Record, checks: Record, kind: Integer, block: Integer) -> In
 
 
 @compiled
-def _tag(plan: Record, segment: Record, coefficient: Integer, receives: bool) -> Integer:
-    """Return a segment's tag without its pad: of the lanes that this worker sent, or of those that it received."""
+def _seal(plan: Record, segment: Record, coefficient: Integer, receives: bool) -> Integer:
+    """Return a segment's seal without its pad: of the lanes that this worker sent, or of those that it received."""
     record = _array(segment.record, np.int64(1), PASS)[0]
     checks = _array(segment.checks, np.int64(1), CHECKS)[0]
     factors = _array(plan.block_coefficients, np.int64(SEGMENT), np.uint64)
@@ -123,8 +123,8 @@ def _tag(plan: Record, segment: Record, coefficient: Integer, receives: bool) ->
 
 
 @compiled
-def _tag_of_claims(plan: Record, segment: Record, claims: Any, coefficient: Integer) -> Integer:
-    """Return the tag of some packets of claims, without its pad."""
+def _seal_of_claims(plan: Record, segment: Record, claims: Any, coefficient: Integer) -> Integer:
+    """Return the seal of some packets of claims, without its pad."""
     coefficients = carray(pointer(plan.coefficients), (LIMBS, plan.lane_count), np.int32)
     factors = _array(plan.block_coefficients, np.int64(SEGMENT), np.uint64)
     lanes = np.zeros(plan.lane_count, np.uint32)
@@ -160,7 +160,7 @@ def _write_claims(plan: Record, segments: Records, claims: Any) -> None:
 def write_lanes(plan: Record) -> None:
     """Write this worker's lanes, when all chunks of the collective have been sent."""
     segments = _array(plan.segments, plan.segment_count, SEGMENTS)
-    lanes = _array(plan.lanes, plan.claim_lanes + TAG_LANES * plan.segment_count, np.int32)
+    lanes = _array(plan.lanes, plan.claim_lanes + SEAL_LANES * plan.segment_count, np.int32)
     pads = _array(plan.own_pads, plan.segment_count, np.uint64)
     claims = lanes[: plan.claim_lanes]
     _write_claims(plan, segments, claims)
@@ -171,18 +171,20 @@ def write_lanes(plan: Record) -> None:
             poison = np.uint64(plan.poison)
     for i in range(segments.size):
         data = segments[i].record != 0
-        tag = _tag(plan, segments[i], own, False) if data else _tag_of_claims(plan, segments[i], claims, own)
-        tag = plus(plus(tag, pads[i]), poison)
-        for k in range(TAG_LANES):
-            lanes[plan.claim_lanes + TAG_LANES * i + k] = np.int32(tag & _DIGIT_MASK)
-            tag >>= _DIGIT
+        seal = (
+            _seal(plan, segments[i], own, False) if data else _seal_of_claims(plan, segments[i], claims, own)
+        )
+        seal = plus(plus(seal, pads[i]), poison)
+        for k in range(SEAL_LANES):
+            lanes[plan.claim_lanes + SEAL_LANES * i + k] = np.int32(seal & _DIGIT_MASK)
+            seal >>= _DIGIT
 
 
 @compiled
-def _sum_of_tags(digits: Any) -> Integer:
-    """Return the sum of the workers' tags, from the sums of their digits."""
+def _sum_of_seals(digits: Any) -> Integer:
+    """Return the sum of the workers' seals, from the sums of their digits."""
     total = element_of(np.int64(digits[0]))
-    for k in range(1, TAG_LANES):
+    for k in range(1, SEAL_LANES):
         total = plus(total, shifted(element_of(np.int64(digits[k])), np.uint64(k) * _DIGIT))
     return total
 
@@ -203,7 +205,7 @@ def judge(plans: Records, sums: Any, verdicts: Any) -> Integer:
     exponents = np.int64(0)
     for i in range(segments.size):
         if segments[i].record == 0:
-            expected = _tag_of_claims(plan, segments[i], claims, total)
+            expected = _seal_of_claims(plan, segments[i], claims, total)
         else:
             record = _array(segments[i].record, np.int64(1), PASS)[0]
             if has_exponents(record.payload):
@@ -211,9 +213,9 @@ def judge(plans: Records, sums: Any, verdicts: Any) -> Integer:
                 exponents += max(min(end, record.payload.data_blocks) - first, 0)
             if segments[i].kind == LINEAR and record.header_only_to != 0:
                 continue  # A part that another rank owns.
-            expected = _tag(plan, segments[i], total, True)
-        at = plan.claim_lanes + TAG_LANES * i
-        if plus(expected, pads[i]) != _sum_of_tags(sums[at : at + TAG_LANES]):
+            expected = _seal(plan, segments[i], total, True)
+        at = plan.claim_lanes + SEAL_LANES * i
+        if plus(expected, pads[i]) != _sum_of_seals(sums[at : at + SEAL_LANES]):
             verdicts[i] = 1
     fields = np.int64(31) // plan.claim_bits
     mask = (np.int32(1) << np.int32(plan.claim_bits)) - np.int32(1)
