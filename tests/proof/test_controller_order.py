@@ -20,7 +20,6 @@ from netsum_common.targets import Capabilities
 from tests.controller import scripted_clients, test_store_faults
 from tests.controller.scripted_clients import Disk, World, world_on
 from tests.controller.service_harness import (
-    PROGRAM,
     FakeSwitch,
     FakeTables,
     FakeWriter,

@@ -23,7 +23,7 @@ class _Copies(EntityStore, ABC):
     """Entries of the packet replication engine that are numbered and have replicas."""
 
     CHANGED = ("_kept",)
-    # What the kind is called in errors, the field with an entry's number, and the form of the engine's entry.
+    # The name of the kind in errors, the field with an entry's number, and the form of the engine's entry.
     what: str
     number_field: str
     form: str
