@@ -36,7 +36,8 @@ class _Stamped:
         return sources_stamp(Path(self._py_file))
 
 
-# Numba is not typed, so its classes are Any to the type checker.
+# Numba is not typed, so its classes are Any to the type checker. They are undocumented:
+# tests/test_machine_code.py names the versions of Numba that these were tried with.
 class ChosenFolder(_Stamped, caching.UserProvidedCacheLocator):  # type: ignore[misc]
     """The folder of NUMBA_CACHE_DIR."""
 

@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,6 +12,9 @@ import pytest
 
 from netsum_common.machine_code import StampedCache
 from netsum_common.sources import sources_stamp
+
+TRIED = ("0.68",)
+"""Minor versions of Numba whose undocumented classes `netsum_common.machine_code` was tried with."""
 
 SOURCE = """
 from netsum_common.compiled import compiled
@@ -45,6 +49,15 @@ def cache_of(module: ModuleType) -> Any:
     cache = module.plus._cache
     assert isinstance(cache, StampedCache)
     return cache
+
+
+def test_numba_is_a_version_that_the_cache_was_tried_with() -> None:
+    """The cache derives from classes of `numba.core.caching`, which Numba changes without notice."""
+    installed = version("numba")
+    assert installed.rpartition(".")[0] in TRIED, (
+        f"Numba {installed}: compare its numba/core/caching.py with netsum_common/machine_code.py, whose classes derive from "
+        "it, run this file's other tests, then add the version to TRIED"
+    )
 
 
 def test_an_index_names_no_code_that_is_not_written_yet(
