@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from tests.proof import (
     worker,
     worker_faults,
 )
-from tests.proof.faults import FAULTS, lemmas_that_fail, shortest_run
+from tests.proof.faults import FAULTS, FaultRun, lemmas_that_fail, shortest_run
 from tests.proof.induction import Verdict, ask, possible, prove
 from tests.proof.invariant import GUARANTEES
 from tests.proof.one_switch_actions import ACTIONS
@@ -35,7 +36,21 @@ def _faults(seed: int) -> Iterator[Verdict]:
     for fault in FAULTS:
         yield lemmas_that_fail(fault, seed)
         run = shortest_run(fault)
-        print(f"{fault.name}: {fault.guarantee} fails", *run.steps, sep="\n    ", file=sys.stderr)
+        _print(f"{fault.name}: {fault.guarantee}", run)
+
+
+def _print(words: str, run: FaultRun) -> None:
+    print(f"{words} fails", *run.steps, sep="\n    ", file=sys.stderr)
+
+
+def _other_faults(seed: int) -> Iterator[Verdict]:
+    for name, model in (("quorum chunks", quorum_chunks), ("trees", tree_lemmas)):
+        for rule in model.FAULTS:
+            begun = time.process_time()
+            failed = next((v.lemma for v in model.lemmas(seed, **{rule: False}) if not v.holds), None)
+            answer, seconds = "noticed" if failed else "missed", time.process_time() - begun
+            yield Verdict(f"{name} without {rule}: not so: {failed}", answer, "noticed", seconds)
+            _print(f"{name} without {rule}: a guarantee", model.run_without(rule))
 
 
 def _asked(program: str, lemmas: Iterator[Lemma], seed: int) -> Iterator[Verdict]:
@@ -76,8 +91,9 @@ PARTS: dict[str, Callable[[int], Iterator[Verdict]]] = {
     "trees": tree_lemmas.lemmas,
     "chunks": chunks.lemmas, "worker": worker.lemmas, "program": _program,
     "lanes": _all_lanes, "branches": _branches, "worker-faults": _worker_faults, "catalogue": catalogue.lemmas,
+    "other-faults": _other_faults, "catalogue-runs": catalogue.runs,
 }  # fmt: skip
-LONG = ("lanes", "branches", "worker-faults", "catalogue")
+LONG = ("lanes", "branches", "worker-faults", "catalogue", "other-faults", "catalogue-runs")
 
 
 def main() -> int:

@@ -1,20 +1,29 @@
 """The explorer's faults of program and worker core: for each the lemma that does not hold with it, or why none is needed."""
 
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from netsum.programs import compiled_program
+from sim.explore.search import Search
+from sim.explore.story import events_of, steps_of
+from sim.explore.violations import VIOLATIONS
 from sim.switch.loader import load_program
 from tests.proof import program_faults, worker
+from tests.proof.explored import Missing
+from tests.proof.explored_check import sentences_missing
 from tests.proof.induction import Verdict
 from tests.proof.source_paths import Sources
 from tests.sim.explore.faults.catalogue import FAULTS
 from tests.sim.explore.faults.fault import Fault
 from tests.sim.explore.faults.program import changed_program
+from tests.sim.explore.faults.run import faulty_system
 from tests.sim.explore.worker_texts import text_of
 
+RUN_S = 10.0
+"""Time of a search for a run in a scenario, in seconds."""
 OUTSIDE = {
     "offer-timer-lost": "timers", "lost-for-ever": "timers", "quiet-for-ever": "timers", "asked-once": "timers",
     "index-not-compared": "the chunk's number, which is compared, says the same",
@@ -48,6 +57,40 @@ def verdict(fault: Fault, folder: Path, seed: int = 0) -> Verdict:
     for old, new in fault.changes:
         text = text.replace(old, new)
     return of_core(fault.name, {fault.module: text}, seed)
+
+
+def run_of(fault: Fault) -> tuple[str, list[str]]:
+    """Return a sentence that a state of the faulty code does not have, and the shortest schedule to such a state."""
+    found: list[Missing] = []
+    for scenario in fault.scenarios:
+        system = faulty_system(fault, scenario, compiled_program(64).json)
+        search = Search(system, order="breadth", collect=False, liveness=False, memory_bytes=1 << 27)
+        result = search.run(until_s=RUN_S)
+        if result.violation:
+            found = [Missing(VIOLATIONS[result.violation], 0, result.way)]
+        found += sentences_missing(search)
+        if found:
+            first = min(found, key=lambda missing: len(missing.way))
+            return first.sentence, [event.text for event in events_of(system, steps_of(system, first.way))]
+    return "", []
+
+
+def runs(seed: int = 0) -> Iterator[Verdict]:
+    """Print a schedule of the faulty code for each fault of the catalogue that a sentence, or the explorer, notices."""
+    del seed
+    for fault in FAULTS.values():
+        if fault.source:
+            continue
+        begun = time.process_time()
+        sentence, steps = run_of(fault)
+        print(f"{fault.name}: not so: {sentence}", *steps, sep="\n    ", file=sys.stderr)
+        expected = "none" if not steps else "found"
+        words = (
+            f"{fault.name}: {len(steps)} steps to a state without: {sentence}"
+            if steps
+            else f"{fault.name}: no run"
+        )
+        yield Verdict(words, expected, expected, time.process_time() - begun)
 
 
 def lemmas(seed: int = 0) -> Iterator[Verdict]:
