@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from host_agent.options import Count, Fraction
@@ -27,7 +28,8 @@ class FedAvg(Strategy):
     with zeros; its bytes are counted.
 
     `samples`: of this client. `fraction`: of the clients, sampled in each round; at least one is. `seed`: of the sampling; the
-    same at all clients.
+    same at all clients. `private`: refuse a group that does not mask what clients send (docs/security.md); with its option
+    `exact` the models are the same, bit for bit, as without masks.
 
     References
     ----------
@@ -51,9 +53,16 @@ class FedAvg(Strategy):
         samples: Count,
         fraction: Fraction = 1.0,
         seed: int = 0,
+        private: bool = False,
         **common: Any,
     ) -> None:
         super().__init__(model, optimizer, **common)
+        group = common.get("group") or dist.group.WORLD
+        self.require(
+            not private or getattr(group, "private", False),
+            "private=True needs a group that masks: pass pg_options=Options(private=True, secret=...) of netsum.torch to "
+            "init_process_group",
+        )
         self.samples, self.fraction, self.seed = samples, fraction, seed
         self.round = 0
 

@@ -154,6 +154,11 @@ class NetsumProcessGroup(ThroughGloo):
         """Whether sums and means of floats are correctly rounded."""
         return self._slots.options.exact
 
+    @property
+    def private(self) -> bool:
+        """Whether contributions and results are masked."""
+        return bool(self._slots.options.private)
+
     def getBackendName(self) -> str:
         """Return "netsum"."""
         return NAME

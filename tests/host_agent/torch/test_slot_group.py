@@ -47,7 +47,7 @@ class Place:
     def start(self, timeout_s: float) -> None:
         assert self.may_start.wait(10)
 
-    def communicator(self, timeout_s: float) -> Does:
+    def communicator(self, timeout_s: float, *, trust: object = None) -> Does:
         return self.does
 
     def close(self) -> None:
