@@ -76,11 +76,11 @@ def netsum(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         ),
         (
             "sim run quick --set job.workers=1" + 5000 * "0",
-            "--set job.workers: expected numbers of at most 64 bits",
+            "--set job.workers: the text: expected numbers of at most 4,300 digits",
         ),
         (
             "sim run quick --set job.workers=" + 3000 * "[",
-            "--set job.workers: expected tables and lists of at most a few",
+            "--set job.workers: the text: expected objects and lists that are nested less deeply",
         ),
     ],
 )
