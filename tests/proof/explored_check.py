@@ -93,9 +93,9 @@ def _quorum_chunks(x: Explored) -> tuple[quorum_chunks.Model, State]:
     seen = np.zeros((n, 2 * slots, workers), bool)
     for cell in range(2 * slots):
         bits = x.register(0, cell, "seen", "u4")
-        chunk = (x.register(0, cell, "chunk", "u4") - x.first_chunk) & 0xFFFFFFFF
-        used[:, cell] = (x.register(0, cell, "epoch", "u4") != 0) & (chunk < chunks)
-        kept["tag"][:, cell] = np.where(used[:, cell], chunk, 0)
+        held = (x.register(0, cell, "chunk", "u4") - x.first_chunk) & 0xFFFFFFFF
+        used[:, cell] = (x.register(0, cell, "epoch", "u4") != 0) & (held < chunks)
+        kept["tag"][:, cell] = np.where(used[:, cell], held, 0)
         for worker in range(workers):
             seen[:, cell, worker] = bits >> worker & 1 == 1
         kept["count"][:, cell] = seen[:, cell].sum(axis=1)
@@ -143,7 +143,9 @@ def _tree(x: Explored, epoch: int) -> tuple[trees.Model, State]:
             got[:, switches + host, number] = here & ((newest > number) | (newest == number) & ~waits)
     if epoch == 0:
         x.remember(joined, sent, got, switches)
-    down, down_is, contents = np.zeros((n, nodes, rounds), bool), {}, [[] for _ in range(rounds)]
+    down = np.zeros((n, nodes, rounds), bool)
+    down_is: dict[tuple[int, int, tuple[int, ...]], Any] = {}
+    contents: list[list[tuple[int, ...]]] = [[] for _ in range(rounds)]
     for number, node, header, content in _between_switches(x, epoch):
         at_round = (header.chunk - x.first_chunk) & 0xFFFFFFFF
         flying = x.in_flight([number])
@@ -169,9 +171,9 @@ def _tree(x: Explored, epoch: int) -> tuple[trees.Model, State]:
         known = contents[at_round]
         says[:, node, at_round, 1 + (known.index(content) if content in known else 0)] |= flying
     if epoch == 0:  # Packets of an epoch that workers have left are no longer in flight.
-        for number in np.flatnonzero(joined.any(axis=1)):
+        for after in np.flatnonzero(joined.any(axis=1)):
             for past in (sent, down, says):
-                past[number] |= past[x.search.arrays["parents"][number]]
+                past[after] |= past[x.search.arrays["parents"][after]]
     cells, seen = _cells_of_tree(x, epoch, contents, (nodes, rounds))
     every = np.arange(n)
     for s in range(1, switches):  # What has ended below is no longer in flight; the slot has it.
@@ -228,7 +230,8 @@ def _has_entries(stage: Any, epochs: int, epoch: int) -> bool:
 
 def _between_switches(x: Explored, epoch: int) -> list[tuple[int, int, Header, tuple[int, ...]]]:
     """Return the RESULTs of switches and the sums that they send up: packet, switch, header, and exponent with lanes."""
-    found, arrays, hosts = [], x.world.arrays, x.scenario.hosts
+    found: list[tuple[int, int, Header, tuple[int, ...]]] = []
+    arrays, hosts = x.world.arrays, x.scenario.hosts
     for number in range(x.world.get("packet_count")):
         length, owner, port, way = (
             int(arrays["about"][number][n]) for n in ("length", "owner", "port", "way")

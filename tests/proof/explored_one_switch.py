@@ -55,7 +55,7 @@ def states(x: Explored) -> tuple[Model, State]:
         for slot in range(slots):
             newest, waits = x.held(host, slot)
             for chunk in [c for c in range(chunks) if x.slot_of(c)[0] == slot]:
-                at = (
+                where = (
                     slice(None),
                     slice(job * epochs, (job + 1) * epochs),
                     host,
@@ -63,8 +63,8 @@ def states(x: Explored) -> tuple[Model, State]:
                     x.slot_of(chunk)[1],
                 )
                 here = current[:, host, None] == np.arange(epochs)
-                sent[at] = here & (newest >= chunk)[:, None]
-                got[at] = here & ((newest > chunk) | (newest == chunk) & ~waits)[:, None]
+                sent[where] = here & (newest >= chunk)[:, None]
+                got[where] = here & ((newest > chunk) | (newest == chunk) & ~waits)[:, None]
         for epoch in range(epochs):
             dead = (x.block(host, w.AT_LIFE) != w.ALIVE) | (current[:, host] > epoch)
             stopped[:, job * epochs + epoch, host] = dead
@@ -77,8 +77,8 @@ def states(x: Explored) -> tuple[Model, State]:
         value = 1 + (known.index(content) if content in known else 0)
         slot, at_round = x.slot_of(chunk)
         flying = x.in_flight([number])
-        at = (_epoch(x, owner), owner // epochs // scenario.workers * slots + slot, at_round)
-        result[(slice(None), *at, numbers.get(word, NO_COLLECTIVE), value)] |= flying
+        chunk_at = (_epoch(x, owner), owner // epochs // scenario.workers * slots + slot, at_round)
+        result[(slice(None), *chunk_at, numbers.get(word, NO_COLLECTIVE), value)] |= flying
     cells = {
         name: np.zeros((n, s, 2), np.int64)
         for name in ("number", "round", "collective", "lanes", "holder", "writer")
@@ -206,7 +206,7 @@ def _read_lanes(
             ]
             for subset in range(1, 1 << scenario.workers):
                 members = [each for each in range(scenario.workers) if subset >> each & 1]
-                total = sum(parts[each] for each in members) & 0xFFFFFFFF
+                total = np.sum([parts[each] for each in members], axis=0) & 0xFFFFFFFF
                 is_it = used & has_lanes & (low == total[0]) & (high == total[1]) & ~found
                 found |= is_it
                 bits[is_it] = [each in members for each in range(scenario.workers)]
