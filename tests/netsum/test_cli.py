@@ -32,7 +32,7 @@ def netsum(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         ("job list --controller", "--controller needs a value (`netsum job list --help`)"),
         ("doctor --json=1", "--json takes no value (`netsum doctor --help`)"),
         ("sim run quick --set x", "--set: expected KEY=VALUE, found 'x'"),
-        ("job create", "NAME is missing: what to call the job"),
+        ("job create", "NAME is missing: name of the job"),
         ("job create x", "--world-size is missing: number of workers"),
         (
             "job create x --world-size two",
