@@ -1,5 +1,6 @@
 """Masked lanes: the same results, packets that look random, and streams that are never used twice."""
 
+import random
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from host_agent.verification.private import private_request
 from host_agent.verification.secret import Session, read_secret
 from host_agent.verification.verified import OnCorruption, VerifiedRequest
 from tests.integration.simulated.star import star_switch
+from tests.integration.simulated.tree import TreeNetwork, fabric
+from tests.integration.test_terrible_network import terrible
 from tests.verification.hostile import Datagrams, HostileStar, Tamper
 
 pytest.importorskip("cryptography")
@@ -100,6 +103,29 @@ def test_exact_sums_and_whole_results_have_the_same_bits_with_and_without(worker
     for rank, (part,) in enumerate(scattered):
         total = sum(each.astype(np.float64) for each in rows)[rank * 40 : (rank + 1) * 40]
         np.testing.assert_allclose(part, total, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_masks_cancel_in_lossy_trees_of_switches(seed: int) -> None:
+    parts, ints = arrays(4, 64 * 9, seed=seed), arrays(4, 100, "int32", seed)
+    network = TreeNetwork(fabric((2, 2), 64), terrible(random.Random(seed), 8), seed)
+    sessions = [Session(read_secret(SECRET)) for _ in range(4)]
+
+    def plans(rank: int) -> list[Any]:
+        requests = (AllReduceRequest(parts[rank]), ExactRequest(parts[rank]), AllReduceRequest(ints[rank]))
+        return [
+            VerifiedRequest(private_request(each, 4), sessions[rank], "raise", True).plan for each in requests
+        ]
+
+    workers = network.add_workers(network.start_job(4).admissions, plans)
+    network.run()
+    for worker in workers:
+        assert [outcome.error for outcome in worker.outcomes] == [None] * 3
+        rounded, exact, whole = (outcome.result for outcome in worker.outcomes)
+        np.testing.assert_allclose(rounded, np.sum(parts, axis=0), atol=1e-5)
+        assert (exact == np.sum(np.array(parts, np.float64), axis=0).astype(np.float32)).all()
+        assert (whole == np.sum(ints, axis=0)).all()
+    assert any(worker.core.counters()["retransmissions"] for worker in workers)
 
 
 def test_masks_of_a_long_array_are_generated_in_parts() -> None:
