@@ -121,7 +121,7 @@ def test_masks_cancel_in_lossy_trees_of_switches(seed: int) -> None:
     network.run()
     for worker in workers:
         assert [outcome.error for outcome in worker.outcomes] == [None] * 3
-        rounded, exact, whole = (outcome.result for outcome in worker.outcomes)
+        rounded, exact, whole = (np.asarray(outcome.result) for outcome in worker.outcomes)
         np.testing.assert_allclose(rounded, np.sum(parts, axis=0), atol=1e-5)
         assert (exact == np.sum(np.array(parts, np.float64), axis=0).astype(np.float32)).all()
         assert (whole == np.sum(ints, axis=0)).all()
