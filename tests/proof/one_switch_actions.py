@@ -286,7 +286,7 @@ ACTIONS: tuple[Action, ...] = tuple(
         ),
         (_end, ("Epoch",), _MOVES, (f"{_CONTROLLER}:restart_job", f"{_CONTROLLER}:end_job")),
         (_delete_entry, ("Epoch", "Worker"), _MOVES, (f"{_CONTROLLER}:_withdraw",)),
-        (_move, ("Epoch",), _MOVES, ("controller/service/moves.py:take",)),
+        (_move, ("Epoch",), _MOVES, ("controller/service/moves.py:on_held",)),
         (_zero_registers, (), "Switch", _SLOT),
         (_forget, (), "Switch", ("controller/session.py:configure",)),
         (_stop, ("Epoch", "Worker"), "Switch", ("host_agent/errors.py:UsedAdmissionError",)),
@@ -301,7 +301,7 @@ ACTIONS: tuple[Action, ...] = tuple(
         (
             _accept_header,
             (*CHUNK, "Value"),
-            "Results without lanes",
+            "Header-only RESULTs",
             (_VERDICT, "p4/v1model/shards.p4:CutCopy"),
         ),
     )
