@@ -103,6 +103,7 @@ def test_rounds_are_timed_checked_and_numbered() -> None:
         "overlap": "random",
         "sparse": "auto",
         "bits": "full",
+        "rounding": "nearest",
         "repeat": 0,
         "seconds": 5e-7,
         "processor_seconds": round(rounds[1].processor_seconds, 9),
