@@ -46,8 +46,8 @@ def test_a_killed_switch_comes_back_and_the_job_completes(
 
     # Several incarnations, should a worker miss a deadline on a busy machine: they change no bit.
     outcome = train(kind, tmp_path, SOON, restarts=3, on_step=kill_the_switch_once)
-    # After the last step a worker may be done before the switch is dead.
-    assert outcome.job_epochs > 1 or when == SOON.steps - 1
+    # Workers do not wait for the reader of their reports: they may be done before the switch is dead.
+    assert outcome.job_epochs > 1 or when > 0
     assert set(outcome.digests) == set(undisturbed(kind).digests)
     assert outcome.losses == undisturbed(kind).losses
 

@@ -118,7 +118,7 @@ WRONG = [
     ),
     (
         {"hosts": SMALL["hosts"] | {"h3": {"ip": "10.0.1.2/24"}}},
-        "hosts.h3.ip: 10.0.1.2 is that of hosts.h2 already",
+        "hosts.h3.ip: 10.0.1.2 is used by hosts.h2 already",
     ),
     (
         {"hosts": SMALL["hosts"] | {"h3": {"ip": "10.0.1.3/24"}}},
