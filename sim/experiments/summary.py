@@ -74,9 +74,7 @@ def checked(rows: Sequence[dict[str, Any]]) -> list[str]:
     if sums:
         said.append(f"{sums:,} sums were compared bit for bit with ones computed apart, and all were right.")
     if contributors:
-        said.append(
-            f"The contributors of rounds were compared {contributors:,} times: the same at every worker."
-        )
+        said.append(f"Contributors of rounds were compared {contributors:,} times: the same at every worker.")
         said.append(f"{late:,} arrays came late and were in no sum.")
     return said
 

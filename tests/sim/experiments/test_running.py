@@ -629,7 +629,7 @@ def test_what_was_compared_is_said_in_lines_of_80_columns() -> None:
     row = {"seed": 1, "job": "job", "sums_checked": 960, "members_checked": 123_456, "late": 3}
     assert [len(line) <= 80 for line in checked([row])] == [True] * 3
     assert checked([row])[1:] == [
-        "The contributors of rounds were compared 123,456 times: the same at every worker.",
+        "Contributors of rounds were compared 123,456 times: the same at every worker.",
         "3 arrays came late and were in no sum.",
     ]
 

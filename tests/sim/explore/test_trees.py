@@ -136,7 +136,7 @@ def test_a_fault_of_trees_is_found_and_its_schedule_names_the_switches(
     assert violates(faulty, made, violation)
     assert not violates(faulty_system(None, scenario, PROGRAM), made, violation)
     assert "→ switch 1: CONTRIBUTE" in text(events, scenario.shape, "title", "ending")
-    late = pcap(events * (1000 // len(events) + 1), scenario.shape)  # A step takes a millisecond.
+    late = pcap(events * (1000 // len(events) + 2), scenario.shape)  # A step takes a millisecond.
     at, times = 24, []
     while at < len(late):
         seconds, ns, kept, _ = struct.unpack_from("=IIII", late, at)
