@@ -21,6 +21,7 @@ from controller.service.client import OperatorClient
 from host_agent.communicator import Communicator, compile_ahead
 from host_agent.job_api import jobs_pb2
 from netsum_common.targets import Capabilities
+from netsum_common.targets.capabilities import capabilities_file
 from sim.switch import Exact, Packets, TableEntry
 from sim.switch.ports import UdpPorts
 from tests.controller.service_harness import DEADLINE_S, until
@@ -62,7 +63,13 @@ def translated(folder: Path) -> Compiled:
         assert (program.binary, program.context) == (b"pipe/tofino.bin", b"pipe/context.json")
         return EmbeddedTarget(LANES, translate.files("tna_logic"))
 
-    return Compiled(folder / "netsum.conf", translate.files("tna_logic")[1], make)
+    # The translation's P4Info, with the abilities of a program for the chip.
+    translation = translate.files("tna_logic")[1]
+    p4info = folder / "netsum.p4info.txtpb"
+    p4info.write_bytes(translation.read_bytes())
+    abilities = capabilities_file(translation).read_text().replace('"v1model"', '"tna"')
+    capabilities_file(p4info).write_text(abilities)
+    return Compiled(folder / "netsum.conf", p4info, make)
 
 
 def on_the_model(chip: asic_model.Chip, folder: Path) -> Compiled:
