@@ -4,6 +4,7 @@ Their threads are not in the child, their locks may be held there for ever, and 
 and a controller. Children that are made by spawn, forkserver or `subprocess` inherit none of them.
 """
 
+import gc
 import os
 import weakref
 from abc import ABC, abstractmethod
@@ -30,6 +31,8 @@ _all: weakref.WeakSet[OfOneProcess] = weakref.WeakSet()
 
 
 def _close_all_in_child() -> None:
+    # A garbage collection in the child would end inherited objects of gRPC, which crash without their threads.
+    gc.freeze()
     for each in list(_all):
         each.close_in_child()
 
