@@ -186,6 +186,46 @@ def test_a_child_cannot_take_part_in_its_parents_place(service: str, state: str)
     close_all(*workers, *memberships)
 
 
+GARBAGE = """
+import asyncio, gc, os, signal, threading
+import grpc
+import host_agent.forks
+
+async def call_in_vain():
+    server, = held = [grpc.aio.server()]
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+    call = channel.stream_stream("/x/y")()
+    held += [channel, call, held]  # A cycle, which the collector alone takes away.
+    try:
+        await asyncio.wait_for(call.read(), 0.2)
+    except (TimeoutError, grpc.aio.AioRpcError):
+        pass
+    await server.stop(0)
+
+gc.disable()
+thread = threading.Thread(target=asyncio.run, args=(call_in_vain(),))
+thread.start()
+thread.join()
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    gc.collect()
+    os._exit(0)
+print(os.waitpid(pid, 0)[1])
+os._exit(0)
+"""
+
+
+def test_a_collection_of_garbage_in_a_child_does_not_end_its_parents_objects_of_grpc() -> None:
+    """As in a DataLoader's worker: gRPC's objects wait, or crash, in a process that has none of their threads."""
+    done = subprocess.run(
+        [sys.executable, "-c", GARBAGE], stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S, check=True
+    )
+    assert done.stdout == "0\n"
+
+
 def test_programs_that_a_worker_starts_inherit_nothing(service: str) -> None:
     """By `subprocess` with all descriptors, spawn or forkserver: everything is closed on exec."""
 
