@@ -110,6 +110,8 @@ class Failures:
         if isinstance(error, ArrayError | VerificationError):
             return backend_error(what, str(error), error)
         ends = isinstance(error, ClosedCommunicatorError)
+        # A message concerns two ranks: the others of the group go on, as the workers of a parameter server do.
+        of_all = not isinstance(error, GlooError) or error.collective
         if isinstance(error, GlooError):
             # A connection breaks at once, and who has left is known later.
             ends = error.timed_out or (error.cut_off and self._departed.wait(DEPARTURE_S))
@@ -121,6 +123,8 @@ class Failures:
         elif isinstance(error, BrokenCommunicatorError):
             return backend_error(what, f"this process group failed before: {self._first}", error)
         reason = self._reason(what, error)
+        if not of_all:
+            return backend_error(what, reason, error)
         self._first = self._first or f"{what}: {reason}"
         return backend_error(what, f"{reason}. {_AFTERWARDS}", error)
 

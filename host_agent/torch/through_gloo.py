@@ -168,9 +168,6 @@ class _Message(AllDone):
         super().__init__([])
         self._what, self._bring_back, self._failures, self._record = what, bring_back, failures, record
         with self._explained():
-            broken = failures.broken()
-            if broken is not None:
-                raise broken
             self._works = [begin()]
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:

@@ -315,3 +315,24 @@ def _missing(rank: int, world: int) -> list[str]:
         with suppress(RuntimeError):
             dist.gather(torch.ones(2), None, group=dead)
     return errors
+
+
+def test_a_message_that_fails_leaves_those_between_other_ranks_alone(mortal_ranks: Ranks) -> None:
+    failed, received = mortal_ranks.run(_goes_on)[0]
+    assert "recv from rank 2 of torch.float32 [2]: rank 2 left before this was done" in failed
+    assert received == [1.0, 1.0]
+
+
+def _goes_on(rank: int, world: int) -> tuple[str, list[float]]:
+    dist.all_reduce(torch.ones(1))
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    failed, received = "", torch.zeros(2)
+    if rank == 0:
+        failed = _error_of(lambda: dist.recv(torch.ones(2), 2))
+        dist.send(torch.ones(2), 1)
+        dist.recv(received, 1)
+    else:
+        dist.recv(received, 0)
+        dist.send(received, 0)
+    return failed, received.tolist()
