@@ -114,6 +114,8 @@ def plot_sparse(results: Sequence[AllReduceResult], folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or not (Path(sys.argv[1]) / "results.json").is_file():
+        sys.exit("expected the folder of a run of netsum bench allreduce, which has a results.json")
     run = Path(sys.argv[1])
     plot_allreduce(load(run), run)
     if any(one.row.density < 1 for one in load(run)):
