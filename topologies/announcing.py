@@ -1,10 +1,10 @@
 """Waiting for children that start: until they announce it by a line on a descriptor, or until their socket answers."""
 
 import os
-import select
 import socket
 import time
 from collections.abc import Callable
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from topologies.children import Child, TestbedError
@@ -58,7 +58,7 @@ def read_line(descriptor: int, deadline: float, most: int = 1 << 20) -> bytes | 
     """Read up to the end of a line, `most` bytes, or the end of the stream; None if that takes too long."""
     line = b""
     while not line.endswith(b"\n") and len(line) < most:
-        readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        readable = wait([descriptor], max(0.0, deadline - time.monotonic()))
         if not readable:
             return None
         more = os.read(descriptor, 65536)

@@ -7,12 +7,12 @@ connection has ended, which a killed rank's does too; a rank whose connection en
 import contextlib
 import hashlib
 import os
-import select
 import socket
 import subprocess
 import threading
 from collections.abc import Callable
 from importlib.util import find_spec
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Final
 
@@ -94,7 +94,7 @@ class LeafKeeper:
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as self._connection:
                     starts += self._connected(self._connection, address, name, ip)
-                    while self._closed not in select.select([self._connection, self._closed], [], [])[0]:
+                    while self._closed not in wait([self._connection, self._closed]):
                         if self._connection.recv(len(READY)) != READY:
                             break
                         starts = 0
@@ -103,7 +103,7 @@ class LeafKeeper:
                 reason = "it ended as soon as it was started; NETSUM_HOST_LEAF=0 goes without it"
             except OSError as error:
                 starts, reason = starts + 1, str(error)
-            if select.select([self._closed], [], [], _BACKOFF_S)[0]:
+            if wait([self._closed], _BACKOFF_S):
                 return
         self._on_failure(name, f"the switch on host {ip} cannot be started: {reason}")
 

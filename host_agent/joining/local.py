@@ -2,11 +2,11 @@
 
 import json
 import os
-import select
 import subprocess
 import threading
 import time
 from importlib.util import find_spec
+from multiprocessing.connection import wait
 from typing import IO, Final
 
 from host_agent.compilation_news import news
@@ -69,7 +69,7 @@ def start_service(places: int) -> str:
         finally:
             os.close(write_end)
         threading.Thread(target=started.wait, name="netsum-service-reaper", daemon=True).start()
-        if not select.select([ready], [], [], QUIET_S)[0]:
+        if not wait([ready.fileno()], QUIET_S):
             news.print(
                 "starting a switch on this machine's loopback; a first start compiles it, for about a minute"
             )
@@ -91,7 +91,7 @@ def _read_line(pipe: IO[bytes], seconds: float) -> bytes:
     deadline = time.monotonic() + seconds
     line = b""
     while not line.endswith(b"\n"):
-        if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        if not wait([pipe.fileno()], max(0.0, deadline - time.monotonic())):
             break
         more = os.read(pipe.fileno(), 4096)
         if not more:

@@ -1,7 +1,9 @@
 """How often a rank starts the leaf of its host."""
 
+import contextlib
 import hashlib
 import os
+import resource
 import signal
 import socket
 import sys
@@ -40,6 +42,29 @@ def children() -> set[int]:
     }
 
 
+def test_a_leaf_is_kept_by_a_process_with_more_than_1024_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of select(), which a server with many connections passes."""
+    monkeypatch.setattr(
+        leaf, "command_of", lambda _: [sys.executable, "-P", "-m", "tests.host_agent.ready_leaf"]
+    )
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
+    others = children()
+    name = f"files-{os.getpid()}"
+    keeper = leaf.LeafKeeper(CONTROLLER, TlsFiles(), lambda *_: None)
+    with contextlib.ExitStack() as files:
+        for _ in range(1024):
+            files.enter_context(open(os.devnull, "rb"))
+        keeper.keep(name, "127.0.0.1")
+        wait_for_leaf(name)
+        (pid,) = children() - others
+        assert keeper._thread is not None and keeper._thread.is_alive()
+        keeper.close()
+        os.kill(pid, signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
 def test_a_leaf_that_was_ready_is_started_again_however_often_it_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -54,6 +79,7 @@ def test_a_leaf_that_was_ready_is_started_again_however_often_it_is_killed(
     keeper.keep(name, "127.0.0.1")
     for _ in range(2 * leaf._MOST_STARTS):
         wait_for_leaf(name)
+        wait_for_leaf(name)  # The keeper, which connected before, has heard it too and counts no failed start.
         (pid,) = children() - others
         os.kill(pid, signal.SIGKILL)
         while pid in children():
