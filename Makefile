@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Images of containers set it. Each process would compile its modules and NumPy's, Numba's and SciPy's anew, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help run sim run-mininet run-bmv2 test lint docs p4 p4-tofino bench clean
