@@ -2,7 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+DEMO := $(VENV)/.with-demo
+EXPERIMENTS := $(VENV)/.with-experiments
+DEV := $(VENV)/.with-dev
+SIZE_demo := 310 MB
+SIZE_experiments := 630 MB
+SIZE_dev := 950 MB
+SIZE_docs := 700 MB
 # Images of containers set it. Each process would compile its modules and NumPy's, Numba's and SciPy's anew, for seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -12,53 +18,54 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-$(STAMP): pyproject.toml
+# One file for each extra that is installed, so that a demonstration does not wait for what only tests need.
+$(VENV)/.with-%: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "netsum needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@echo 'installing netsum and the extra "$*" into $(VENV), which takes a minute ($(SIZE_$*))'
+	@$(PYTHON) -m venv $(VENV)
 	@# Bytecode of what is used is compiled at its first import: that halves the time of the installation.
-	$(BIN)/pip install --quiet --no-compile --editable '.[dev]'
+	@$(BIN)/pip install --quiet --no-compile --editable '.[$*]'
 	@touch $@
 
-run: $(STAMP) ## Train on four workers while the P4 program adds their gradients (no root)
+run: $(DEMO) ## Train on four workers while the P4 program adds their gradients (no root)
 	$(BIN)/netsum run digits
 
-sim: $(STAMP) ## Run an experiment in virtual time, and name its report
+sim: $(EXPERIMENTS) ## Run an experiment in virtual time, and name its report
 	$(BIN)/netsum sim run quick
 
-run-mininet: $(STAMP) ## The same with hosts and switch in network namespaces (Mininet, root)
+run-mininet: $(DEMO) ## The same with hosts and switch in network namespaces (Mininet, root)
 	$(BIN)/netsum run digits --mininet
 
-run-bmv2: $(STAMP) ## The same through BMv2 in network namespaces (Mininet, root)
+run-bmv2: $(DEMO) ## The same through BMv2 in network namespaces (Mininet, root)
 	$(BIN)/netsum run digits --switch bmv2
 
-test: $(STAMP) ## Run lint, types, import rules and every test
+test: $(DEV) ## Run lint, types, import rules and every test
 	@# One processor compiles, another lints.
 	@$(BIN)/python -m tests.compile_ahead & compiling=$$!; trap "kill $$compiling 2>/dev/null" EXIT; \
 	  $(MAKE) lint && wait $$compiling
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_OPTIONS)
 
-lint: $(STAMP) ## Lint, types, import rules, words
+lint: $(DEV) ## Lint, types, import rules, words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.words
 
-docs: $(STAMP) ## Build the site into build/site; a warning is an error
-	$(BIN)/pip install --quiet --no-compile --editable '.[docs]'
+docs: $(VENV)/.with-docs ## Build the site into build/site; a warning is an error
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . build/site
 	@echo 'the site: build/site/docs/index.html'
 
-p4: $(STAMP) ## Compile the P4 program (needs p4c)
+p4: $(DEV) ## Compile the P4 program (needs p4c)
 	$(BIN)/python p4/spec/generate.py
 	$(BIN)/python p4/build.py
 
-p4-tofino: $(STAMP) ## Compile it for Tofino 1 and 2 (needs p4c with its Tofino back end)
+p4-tofino: $(DEV) ## Compile it for Tofino 1 and 2 (needs p4c with its Tofino back end)
 	$(BIN)/python p4/spec/generate.py
 	$(BIN)/python p4/tofino.py
 
-bench: $(STAMP) ## Repeat the measurements in the docs
+bench: $(DEMO) ## Repeat the measurements in the docs
 	$(BIN)/netsum bench engine
 	$(BIN)/netsum bench host
 

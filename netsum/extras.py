@@ -15,7 +15,6 @@ DISTRIBUTIONS: Final = {
     "p4": "p4runtime-shell",
     "typer": "typer",
     "rich": "rich",
-    "sklearn": "scikit-learn",
     "torch": "torch",
     "grpc": "grpcio",
     "google": "protobuf",
@@ -32,7 +31,7 @@ _TOGETHER: Final = {"p4runtime-shell": ("p4runtime-shell", "setuptools")}
 
 
 def install_command(module: str) -> str:
-    """Return the command that installs a module. `module`: as it is imported, such as ``sklearn``."""
+    """Return the command that installs a module. `module`: as it is imported, such as ``p4runtime_sh``."""
     distribution = DISTRIBUTIONS.get(module, module)
     wanted = [_requirement(each) for each in _TOGETHER.get(distribution, (distribution,))]
     return f"pip install {' '.join(wanted)}"

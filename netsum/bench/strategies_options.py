@@ -12,7 +12,7 @@ class StrategiesOptions:
 
     quick: bool = option("One task, four strategies, four workers, one seed.", False, "--quick")
     tasks: str = option(
-        "On scikit-learn's digits; `skewed`: few digits a worker.", "digits,skewed,softmax", metavar="NAME,…"
+        "On handwritten digits; `skewed`: few digits a worker.", "digits,skewed,softmax", metavar="NAME,…"
     )
     strategies: str | None = option("Names as in the table. Default: all.", metavar="NAME,…")
     workers: str = option("Numbers of workers; a parameter server comes on top.", "4,8", metavar="COUNT,…")

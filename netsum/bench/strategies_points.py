@@ -11,7 +11,7 @@ from netsum.virtual.timeline import Event
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """Something to train on scikit-learn's handwritten digits."""
+    """Something to train on handwritten digits."""
 
     hidden: int  # Width of the hidden layer; 0: softmax regression, which is convex.
     # Whether each worker has the images of few digits only (two shards of those in the order of digits).

@@ -29,7 +29,7 @@ class Shards:
 
 
 def shards(workers: int, seed: int, *, skewed: bool) -> Shards:
-    """Divide scikit-learn's digits over workers: evenly, or two shards each of the images in the order of digits.
+    """Divide the digits over workers: evenly, or two shards each of the images in the order of digits.
 
     The second is how McMahan et al. (AISTATS 2017, section 3) divide MNIST.
     """

@@ -11,7 +11,6 @@ CHECKS: dict[str, Sequence[Check]] = {
     "Runs on loopback, without root": (
         software.extras,
         software.programs,
-        software.scikit_learn,
         kernel.loopback,
         lambda: kernel.socket_buffer("rmem_max"),
         lambda: kernel.socket_buffer("wmem_max"),

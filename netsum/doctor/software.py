@@ -108,11 +108,6 @@ def scapy() -> Finding:
     return _package("scapy", "packets by hand (`netsum.packets.layer`)", install_command("scapy"))
 
 
-def scikit_learn() -> Finding:
-    """Look for scikit-learn, whose digits the demonstration trains on."""
-    return _package("scikit-learn", "`netsum run digits`", install_command("sklearn"))
-
-
 def torch() -> Finding:
     """Look for PyTorch."""
     return _package(

@@ -2,8 +2,20 @@
 
 import io
 
+import numpy as np
+import pytest
+
 from netsum.conversation import read_line, write_line
+from netsum.digits.dataset import load_digits
 from netsum.digits.task import DigitsTask
+
+
+def test_the_digits_are_those_of_scikit_learn() -> None:
+    bundle = pytest.importorskip("sklearn.datasets", reason="needs scikit-learn").load_digits()
+    training, testing = load_digits(7)
+    order = np.random.default_rng(7).permutation(len(bundle.target))
+    np.testing.assert_array_equal(np.vstack([testing.pixels, training.pixels]) * 16, bundle.data[order])
+    np.testing.assert_array_equal(np.hstack([testing.digits, training.digits]), bundle.target[order])
 
 
 def test_a_task_survives_its_json() -> None:

@@ -194,7 +194,7 @@ def test_the_compiler_that_makes_the_program_is_looked_for(
 
 def test_a_package_of_the_demonstration_alone_is_not_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "netsum.doctor.software.find_spec", lambda name: None if name == "sklearn" else find_spec(name)
+        "netsum.doctor.software.find_spec", lambda name: None if name == "scapy" else find_spec(name)
     )
     assert software.extras().well
-    assert software.scikit_learn().required is False
+    assert software.scapy().required is False

@@ -117,7 +117,6 @@ def test_wrong_options_are_reported_before_anything_is_run(
 @pytest.mark.parametrize("recipe", sorted(RECIPES))
 def test_every_recipe_trains(recipe: str) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
-    pytest.importorskip("sklearn", reason="needs scikit-learn")
     from netsum.bench.strategies_training import train
 
     task = "softmax" if RECIPES[recipe].convex else "digits"
@@ -135,7 +134,6 @@ def test_a_strategy_with_compressed_averages_sends_less_and_learns_as_much(
     plain: str, compressed: str, fewer: int
 ) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
-    pytest.importorskip("sklearn", reason="needs scikit-learn")
     from netsum.bench.strategies_training import train
 
     whole, small = (train(StrategyPoint("digits", recipe, 4, 0, 240, 5000)) for recipe in (plain, compressed))
@@ -148,7 +146,6 @@ def test_a_strategy_with_compressed_averages_sends_less_and_learns_as_much(
 @pytest.mark.torch
 def test_one_slow_worker_delays_synchronous_training_and_not_backup_workers() -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
-    pytest.importorskip("sklearn", reason="needs scikit-learn")
     from netsum.bench.strategies_training import train
 
     steps, network = 240, NetworkOf(10**8, 200)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
-pytest.importorskip("sklearn", reason="needs scikit-learn")
 
 COMMAND = [
     *(

@@ -9,7 +9,6 @@ pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'"
 
 import torch
 
-pytest.importorskip("sklearn", reason="needs scikit-learn")
 
 import netsum
 from tests.host_agent.strategies import tasks

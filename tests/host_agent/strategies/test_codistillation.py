@@ -8,7 +8,6 @@ pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'"
 
 import torch
 
-pytest.importorskip("sklearn", reason="needs scikit-learn")
 
 import netsum
 from host_agent.errors import MisuseError
