@@ -117,6 +117,7 @@ if __name__ == "__main__":
     if len(sys.argv) != 2 or not (Path(sys.argv[1]) / "results.json").is_file():
         sys.exit("expected the folder of a run of netsum bench allreduce, which has a results.json")
     run = Path(sys.argv[1])
-    plot_allreduce(load(run), run)
-    if any(one.row.density < 1 for one in load(run)):
-        plot_sparse(load(run), run)
+    results = load(run)
+    plot_allreduce(results, run)
+    if any(one.row.density < 1 for one in results):
+        plot_sparse(results, run)
