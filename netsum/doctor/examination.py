@@ -10,6 +10,7 @@ Check = Callable[[], Finding]
 CHECKS: dict[str, Sequence[Check]] = {
     "Runs on loopback, without root": (
         software.extras,
+        software.bytecode,
         software.programs,
         kernel.loopback,
         lambda: kernel.socket_buffer("rmem_max"),

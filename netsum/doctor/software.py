@@ -3,7 +3,10 @@
 import importlib.metadata
 import shutil
 import subprocess
+import sys
+import sysconfig
 from importlib.util import find_spec
+from pathlib import Path
 
 from netsum.doctor.finding import Finding
 from netsum.extras import DISTRIBUTIONS, install_command
@@ -33,6 +36,19 @@ def extras() -> Finding:
             required=True,
         )
     return Finding("Extras", "controller and sim are installed")
+
+
+def bytecode() -> Finding:
+    """Look whether Python keeps the bytecode of modules; else each process of a run compiles NumPy's and Numba's anew."""
+    numba = find_spec("numba")
+    if sys.dont_write_bytecode and not (numba and numba.cached and Path(numba.cached).exists()):
+        return Finding(
+            "Bytecode",
+            "not written, as PYTHONDONTWRITEBYTECODE is set",
+            "a quick start: each process takes seconds longer",
+            f"unset PYTHONDONTWRITEBYTECODE, or once: python -m compileall -q {sysconfig.get_path('purelib')}",
+        )
+    return Finding("Bytecode", "written, or compiled already")
 
 
 def programs() -> Finding:

@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -198,3 +199,15 @@ def test_a_package_of_the_demonstration_alone_is_not_required(monkeypatch: pytes
     )
     assert software.extras().well
     assert software.scapy().required is False
+
+
+def test_an_environment_in_which_each_process_compiles_its_modules_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    finding = software.bytecode()
+    assert not finding.well
+    assert "PYTHONDONTWRITEBYTECODE" in finding.remedy
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert software.bytecode().well
