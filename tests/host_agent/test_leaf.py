@@ -59,7 +59,8 @@ def test_a_leaf_is_kept_by_a_process_with_more_than_1024_files(monkeypatch: pyte
         keeper.keep(name, "127.0.0.1")
         wait_for_leaf(name)
         (pid,) = children() - others
-        assert keeper._thread is not None and keeper._thread.is_alive()
+        assert keeper._thread is not None
+        assert keeper._thread.is_alive()
         keeper.close()
         os.kill(pid, signal.SIGKILL)
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)

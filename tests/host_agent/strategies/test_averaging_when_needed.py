@@ -9,7 +9,6 @@ pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'"
 
 import torch
 
-
 import netsum
 from tests.host_agent.strategies import tasks
 from tests.integration.torch_ranks import Ranks

@@ -8,7 +8,6 @@ pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'"
 
 import torch
 
-
 import netsum
 from host_agent.errors import MisuseError
 from tests.integration.torch_ranks import Ranks
