@@ -80,7 +80,8 @@ def test_a_leaf_that_was_ready_is_started_again_however_often_it_is_killed(
     keeper.keep(name, "127.0.0.1")
     for _ in range(2 * leaf._MOST_STARTS):
         wait_for_leaf(name)
-        wait_for_leaf(name)  # The keeper, which connected before, has heard it too and counts no failed start.
+        # Once more: the keeper, which connected before, has then heard it too and counts no failed start.
+        wait_for_leaf(name)
         (pid,) = children() - others
         os.kill(pid, signal.SIGKILL)
         while pid in children():
