@@ -1,19 +1,27 @@
-"""Runs with one corruption each: ``python -m tests.verification.campaign 10000``; no worker may return a wrong result."""
+"""Runs with one corruption each; no worker may return a wrong result.
 
+python -m tests.verification.campaign COUNT [FIRST] [--site NAME]
+"""
+
+import argparse
 import random
-import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from host_agent.collectives.quorum import Reduced
+from host_agent.collectives.rows import Rows
 from host_agent.errors import VerificationError
 from host_agent.verification.secret import Session, read_secret
 from host_agent.verification.verified import OnCorruption, VerifiedRequest
-from tests.integration.simulated.star import StarSwitch, star_switch
+from tests.integration.simulated.star import star_switch
 from tests.verification.corruptions import KINDS, REQUESTS, Corruption
-from tests.verification.hostile import HostileStar, Planned, Tamper
+from tests.verification.hostile import HostileNetwork, HostileStar, Planned, Tamper
+from tests.verification.sites import SITES, Late, Site, of_members
 
 SECRET = b"a secret that all workers share "
 WORKERS = 3
@@ -25,46 +33,84 @@ def run(
     seed: int,
     tamper: Tamper | None = None,
     *,
-    secret: bytes | None = None,
-    on_corruption: OnCorruption = "raise",
     requests: Any = REQUESTS,
     lanes: int = 64,
     slots: int = 4,
-    checked: bool = True,
-    switch: StarSwitch | None = None,
+    network: HostileNetwork | None = None,
+    **how: Any,
 ) -> list[Any]:
-    """Run one request at three workers; returns each worker's outcome."""
-    star = HostileStar(switch or star_switch(lanes), WORKERS, slots)
+    """Run one request at all workers; returns each worker's outcome. `how`: as for `run_all`."""
+    network = network or HostileStar(star_switch(lanes), WORKERS, slots)
+    ranks = len(network.admissions)
+    planned = [requests[name](rank, ranks, seed) for rank in range(ranks)]
+    return run_all(planned, network, tamper, **how)
+
+
+def run_all(
+    planned: Sequence[Planned],
+    network: HostileNetwork,
+    tamper: Tamper | None = None,
+    *,
+    secret: bytes | None = None,
+    on_corruption: OnCorruption = "raise",
+    checked: bool = True,
+) -> list[Any]:
+    """Run each worker's request; returns each worker's outcome."""
     plans: list[list[Planned]] = []
-    for rank in range(WORKERS):
-        request = requests[name](rank, WORKERS, seed)
+    for request in planned:
         session = Session(read_secret(secret) if secret else None)
-        plans.append([VerifiedRequest(request, session, on_corruption) if checked else request])
-    return [outcomes[0] for outcomes in star.run(plans, tamper)]
+        plans.append([VerifiedRequest(request, session, on_corruption) if checked else request])  # type: ignore[arg-type]
+    return [outcomes[0] for outcomes in network.run(plans, tamper)]
 
 
-_clean: dict[tuple[str, int], tuple[list[Any], int]] = {}
+_clean: dict[tuple[str, str, int], tuple[list[Any], int]] = {}
 
 
-def clean(name: str, seed: int, requests: Any = REQUESTS) -> tuple[list[Any], int]:
+def clean(name: str, seed: int, requests: Any = REQUESTS, site: str = "embedded") -> tuple[list[Any], int]:
     """The right results by rank, and how many packets with lanes come down."""
-    if (name, seed) not in _clean:
-        _clean[name, seed] = _clean_run(name, seed, requests)
-    return _clean[name, seed]
+    key = site, name, seed
+    if key not in _clean:
+        count = Corruption("bit", 1 << 60, random.Random(0))
+        outcomes = run(name, seed, count, requests=requests, network=SITES[site].start())
+        for outcome in outcomes:
+            assert outcome.error is None, outcome.error
+        _clean[key] = [outcome.result for outcome in outcomes], count.seen
+    return _clean[key]
 
 
-def _clean_run(name: str, seed: int, requests: Any) -> tuple[list[Any], int]:
-    count = Corruption("bit", 1 << 60, random.Random(0))
-    outcomes = run(name, seed, count, requests=requests)
-    for outcome in outcomes:
-        assert outcome.error is None, outcome.error
-    return [outcome.result for outcome in outcomes], count.seen
+@cache
+def _reduced(name: str, seed: int, ranks: tuple[int, ...], workers: int) -> Any:
+    """The right result of a round with these members."""
+    network = HostileStar(star_switch(64), workers)
+    return run_all(of_members(name, seed, ranks, workers), network, checked=False)[0].result
 
 
 def same(result: Any, right: Any) -> bool:
     if right is None:
         return result is None
+    if isinstance(right, Rows):
+        return same(result.numbers, right.numbers) and same(result.values, right.values)
     return bool(np.array_equal(result, right, equal_nan=result.dtype.kind == "f"))
+
+
+def check(
+    name: str, seed: int, outcomes: Sequence[Any], right: Sequence[Any], counts: Counter[str]
+) -> list[int]:
+    """Count outcomes; returns the ranks of the workers that returned a wrong result."""
+    wrong, members = [], set()
+    for rank, (outcome, expected) in enumerate(zip(outcomes, right, strict=True)):
+        if outcome.error is not None:
+            refused = isinstance(outcome.error, VerificationError)
+            counts["refused" if refused else type(outcome.error).__name__] += 1
+            continue
+        counts["right"] += 1
+        result = outcome.result
+        if isinstance(result, Reduced):
+            members.add(result.ranks)
+            expected, result = _reduced(name, seed, result.ranks, len(outcomes)), result.value
+        if len(members) > 1 or not same(result, expected):
+            wrong.append(rank)
+    return wrong
 
 
 def corrupt(
@@ -74,33 +120,38 @@ def corrupt(
     *,
     name: str = "",
     kind: str = "",
-    requests: Any = REQUESTS,
+    requests: Any = None,
+    site: str = "embedded",
 ) -> None:
     """Run one corruption, and count what became of it; raises AssertionError if a worker returned a wrong result."""
+    place: Site = SITES[site]
+    requests = requests or place.requests
     chance = random.Random(number)
-    name, kind = name or chance.choice(list(REQUESTS)), kind or chance.choice(list(KINDS))
+    name, kind = name or chance.choice(list(requests)), kind or chance.choice(list(KINDS))
     seed, loss = chance.randrange(SEEDS), chance.choice([0.0, 0.01])
-    right, packets = clean(name, seed, requests)
-    corruption = Corruption(kind, chance.randrange(max(packets, 1)), chance, loss)
-    outcomes = run(name, seed, corruption, secret=secret, requests=requests)
-    for rank, (outcome, expected) in enumerate(zip(outcomes, right, strict=True)):
-        if outcome.error is None:
-            counts["right"] += 1
-            assert same(outcome.result, expected), (
-                f"number {number}: worker {rank} returned a wrong {name} after {kind}"
-            )
-        else:
-            refused = isinstance(outcome.error, VerificationError)
-            counts["refused" if refused else type(outcome.error).__name__] += 1
+    right, packets = clean(name, seed, requests, site)
+    tamper: Tamper = Corruption(kind, chance.randrange(max(packets, 1)), chance, loss)
+    if site == "quorum":
+        tamper = Late(tamper, chance.randrange(place.workers), chance.randrange(4))
+    outcomes = run(name, seed, tamper, secret=secret, requests=requests, network=place.start())
+    wrong = check(name, seed, outcomes, right, counts)
+    assert not wrong, f"number {number} at {site}: workers {wrong} returned a wrong {name} after {kind}"
 
 
 def main() -> None:
     """Run as many as the command line says, in turn without and with a secret."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("count", type=int)
+    parser.add_argument("first", type=int, nargs="?", default=0)
+    parser.add_argument("--site", choices=SITES, default="embedded")
+    chosen = parser.parse_args()
     began, counts = time.monotonic(), Counter[str]()
-    for number in range(int(sys.argv[1])):
-        corrupt(number, counts, SECRET if number % 2 else None)
+    for number in range(chosen.first, chosen.first + chosen.count):
+        corrupt(number, counts, SECRET if number % 2 else None, site=chosen.site)
     print(
-        f"{sys.argv[1]} corruptions in {time.monotonic() - began:.0f} s: {dict(counts)}; wrong results returned: 0"
+        f"{chosen.site}: {chosen.count} corruptions from number {chosen.first} in {time.monotonic() - began:.0f} s: "
+        f"{dict(counts)}; wrong results returned: 0",
+        flush=True,
     )
 
 

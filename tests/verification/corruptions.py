@@ -15,9 +15,9 @@ from host_agent.collectives import (
     ReduceScatterRequest,
 )
 from host_agent.collectives.exact import ExactRequest
+from host_agent.collectives.rows import AllReduceRowsRequest, Rows
+from host_agent.wire.constants import EXPONENT_NON_FINITE, HEADER_BYTES
 from tests.verification.hostile import Datagrams, Planned
-
-HEADER_BITS: Final = 8 * 20
 
 
 def values(rank: int, size: int, seed: int, dtype: str = "float32") -> Any:
@@ -29,6 +29,13 @@ def values(rank: int, size: int, seed: int, dtype: str = "float32") -> Any:
     scale[: size // 4] *= rng.random() < 0.7
     scale = np.minimum(scale, 1e3) if dtype == "float16" else scale
     return (rng.normal(size=size) * scale).astype(dtype)
+
+
+def rows(rank: int, count: int, seed: int) -> Rows:
+    """Some of many rows."""
+    rng = np.random.default_rng((seed, rank))
+    numbers = np.flatnonzero(rng.random(count) < 0.3)
+    return Rows(numbers, rng.normal(size=(numbers.size, 10)).astype(np.float32))
 
 
 REQUESTS: Final[dict[str, Callable[[int, int, int], Planned]]] = {
@@ -43,6 +50,7 @@ REQUESTS: Final[dict[str, Callable[[int, int, int], Planned]]] = {
     "packed": lambda rank, ranks, seed: AllReduceRequest(values(rank, 500, seed), bits=8),
     "sparse": lambda rank, ranks, seed: AllReduceRequest(values(rank, 700, seed), sparse="always"),
     "exact": lambda rank, ranks, seed: ExactRequest(values(rank, 300, seed)),
+    "rows": lambda rank, ranks, seed: AllReduceRowsRequest(rows(rank, 40, seed), 40),
     "reduce-scatter": lambda rank, ranks, seed: ReduceScatterRequest(values(rank, ranks * 120, seed)),
     "all-gather": lambda rank, ranks, seed: AllGatherRequest(values(rank, 120, seed)),
     "broadcast": lambda rank, ranks, seed: BroadcastRequest(values(rank, 200, seed), 1 % ranks),
@@ -100,6 +108,13 @@ def _flip(corruption: Corruption, datagrams: Datagrams, rows: Any, row: int) -> 
     return True
 
 
+def _larger(corruption: Corruption, datagrams: Datagrams, rows: Any, row: int) -> bool:
+    """Lanes that are a little too large, and as plausible as the right ones."""
+    more = np.uint32(2 + corruption.chance.randrange(6))
+    datagrams.lanes[row] = datagrams.lanes[row].astype(np.uint32) + more
+    return True
+
+
 def _flip_several(corruption: Corruption, datagrams: Datagrams, rows: Any, row: int) -> bool:
     for _ in range(corruption.chance.randrange(2, 40)):
         _flip(corruption, datagrams, rows, row)
@@ -107,9 +122,9 @@ def _flip_several(corruption: Corruption, datagrams: Datagrams, rows: Any, row: 
 
 
 def _flip_for_all(corruption: Corruption, datagrams: Datagrams, rows: Any, row: int) -> bool:
-    chunk = datagrams.words[row, 3]
+    chunks = datagrams.field("chunk")
     lane, bit = corruption.chance.randrange(datagrams.lanes.shape[1]), 1 << corruption.chance.randrange(32)
-    for each in rows[datagrams.words[rows, 3] == chunk]:
+    for each in rows[chunks[rows] == chunks[row]]:
         datagrams.lanes[each, lane] ^= bit
     return True
 
@@ -144,10 +159,8 @@ def _moved_lanes(corruption: Corruption, datagrams: Datagrams, rows: Any, row: i
 
 
 def _moved_chunks(corruption: Corruption, datagrams: Datagrams, rows: Any, row: int) -> bool:
-    others = rows[
-        (datagrams.workers[rows] == datagrams.workers[row])
-        & (datagrams.words[rows, 3] != datagrams.words[row, 3])
-    ]
+    chunks, workers = datagrams.field("chunk"), datagrams.workers
+    others = rows[(workers[rows] == workers[row]) & (chunks[rows] != chunks[row])]
     if not others.size:
         return False
     other = corruption.chance.choice(others.tolist())
@@ -167,7 +180,7 @@ def _constant(corruption: Corruption, datagrams: Datagrams, rows: Any, row: int)
 
 
 def _header(corruption: Corruption, datagrams: Datagrams, rows: Any, row: int) -> bool:
-    word, bit = divmod(corruption.chance.randrange(HEADER_BITS), 32)
+    word, bit = divmod(corruption.chance.randrange(8 * HEADER_BYTES), 32)
     datagrams.words[row, word] ^= 1 << bit
     return True
 
@@ -175,13 +188,12 @@ def _header(corruption: Corruption, datagrams: Datagrams, rows: Any, row: int) -
 def _exponent(corruption: Corruption, datagrams: Datagrams, rows: Any, row: int) -> bool:
     """An exponent near the true one, in the packets of one chunk."""
     change = corruption.chance.choice([1, 1, 2, -1, 5])
-    chunk = datagrams.words[row, 3]
-    same = rows[datagrams.words[rows, 3] == chunk]
-    for each in [row] if "one" in corruption.kind else same:
-        exponent = int(datagrams.words[each, 4]) >> 16
-        if exponent in (0, 0xFFFF) or not 1 <= exponent + change < 0xFFFF:
+    chunks, exponents = datagrams.field("chunk"), datagrams.field("exponent")
+    for each in [row] if "one" in corruption.kind else rows[chunks[rows] == chunks[row]]:
+        exponent = int(exponents[each])
+        if exponent == EXPONENT_NON_FINITE or not exponent or not 0 < exponent + change < EXPONENT_NON_FINITE:
             return False
-        datagrams.words[each, 4] = (exponent + change) << 16 | int(datagrams.words[each, 4]) & 0xFFFF
+        datagrams.set_field(each, "exponent", exponent + change)
     return True
 
 
@@ -189,6 +201,7 @@ KINDS: Final[dict[str, Callable[[Corruption, Datagrams, Any, int], bool]]] = {
     "bit": _flip,
     "bit up": _flip,
     "bits": _flip_several,
+    "larger": _larger,
     "bit for all": _flip_for_all,
     "missing": _missing,
     "always missing": _always_missing,

@@ -22,7 +22,7 @@ from tests.sim.explore.faults.program import changed_program
 from tests.sim.explore.faults.program_faults import PROGRAM_FAULTS
 from tests.verification import campaign
 from tests.verification.corruptions import REQUESTS
-from tests.verification.hostile import Datagrams
+from tests.verification.hostile import Datagrams, HostileStar
 
 LANES: Final = 64
 NAMES: Final = ("float32 sum", "sparse", "exact", "all-gather", "broadcast", "reduce-scatter")
@@ -69,7 +69,9 @@ def results(switch: StarSwitch, seeds: int, checked: bool) -> Counter[str]:
     for seed in range(seeds):
         name = NAMES[seed % len(NAMES)]
         right, _ = campaign.clean(name, seed)
-        outcomes = campaign.run(name, seed, Faults(seed), checked=checked, switch=switch, slots=2)
+        outcomes = campaign.run(
+            name, seed, Faults(seed), checked=checked, network=HostileStar(switch, campaign.WORKERS, 2)
+        )
         for outcome, expected in zip(outcomes, right, strict=True):
             if outcome.error is None:
                 counts["right" if campaign.same(outcome.result, expected) else "wrong"] += 1

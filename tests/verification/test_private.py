@@ -146,8 +146,9 @@ class Capture:
         self.header_only = 0
 
     def __call__(self, datagrams: Datagrams, way: str) -> None:
+        chunks = datagrams.field("chunk")
         for row in datagrams.with_lanes:
-            chunk = int(datagrams.words[row, 3])
+            chunk = int(chunks[row])
             if way == "up":
                 key = int(datagrams.workers[row]), chunk
                 self.up.setdefault(key, []).append(datagrams.lanes[row].tobytes())
