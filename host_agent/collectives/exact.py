@@ -93,7 +93,7 @@ class ExactSum:
         # By bitwise or: where any worker has something that is not finite, and where any has no -0.0.
         special = _words(np.packbits(np.concatenate([non_finite, 1 - here])))
         counts = np.array([len(self._parts), self.count], np.int32)
-        opening = [mark.bits(special), mark.sum(counts)]
+        opening = [mark.bits(special), mark.sum(counts, decides=True)]
         yield from opening
         while not all(work.done for work in opening):
             yield None
@@ -187,9 +187,9 @@ class Marks:
         """Return a pass that takes the largest of int32."""
         return Pass(WORDS_MAX, OP_MAX, self._next(), words, words)
 
-    def sum(self, words: npt.NDArray[np.int32]) -> Pass:
-        """Return a pass that adds int32 whose sums fit."""
-        return Pass(WORDS, OP_SUM, self._next(), words, words)
+    def sum(self, words: npt.NDArray[np.int32], decides: bool = False) -> Pass:
+        """Return a pass that adds int32 whose sums fit. `decides`: as for `Pass`."""
+        return Pass(WORDS, OP_SUM, self._next(), words, words, decides=decides)
 
     def _next(self) -> int:
         self._number += 1

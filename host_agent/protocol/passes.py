@@ -50,6 +50,7 @@ class Pass:
     offered: bool | None = (
         None  # Quorum chunk: whether this worker contributes from the beginning; None: no quorum chunk.
     )
+    decides: bool = False  # Whether contributions to later passes depend on the results of this sum.
     # Wire exponents of all workers' blocks, in the order of the pass, if the codec has any.
     exponents: npt.NDArray[np.uint16] = field(init=False, default_factory=lambda: np.zeros(0, np.uint16))
     partial: npt.NDArray[Any] = field(init=False, default_factory=lambda: _NO_DATA)

@@ -18,6 +18,7 @@ from host_agent.verification.field import PRIME
 from host_agent.verification.keys import Keys
 from host_agent.verification.masking import MASKED, Masks, lane_bits, own_words
 from host_agent.verification.seals import (
+    DECIDING,
     DISJOINT,
     ENCODE_LANES,
     LINEAR,
@@ -80,7 +81,8 @@ class Checks:
     @property
     def waiting(self) -> bool:
         """Whether RESULTs are missing that the check is about."""
-        return any(not each.work.done for each in self._watched if each.kind in (NOT_LINEAR, NO_LANES_AT_ALL))
+        compared = (NOT_LINEAR, NO_LANES_AT_ALL, DECIDING)
+        return any(not each.work.done for each in self._watched if each.kind in compared)
 
     @property
     def incomplete(self) -> bool:
@@ -191,7 +193,7 @@ class _Watched:
         if codec.encode is None:
             self.kind, self.blocks = NO_LANES_AT_ALL, 1
         elif work.op == OP_SUM:
-            self.kind = LINEAR
+            self.kind = DECIDING if work.decides else LINEAR
         else:
             self.kind = DISJOINT if disjoint else NOT_LINEAR
         self.record = np.zeros(1, CHECKS)

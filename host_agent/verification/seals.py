@@ -33,9 +33,9 @@ from netsum_common.memory import pointer
 SEGMENT: Final = 4096  # Blocks that share a seal.
 SEAL_LANES: Final = 4  # Digits of 16 bits: the sums over 4,096 workers fit a lane.
 
-LINEAR, DISJOINT, NOT_LINEAR, NO_LANES_AT_ALL = range(4)
+LINEAR, DISJOINT, NOT_LINEAR, NO_LANES_AT_ALL, DECIDING = range(5)
 """How a result follows from the contributions: their sum; their union, each lane from one worker alone; their extreme or union;
-packets without lanes."""
+packets without lanes; their sum, which decides what is contributed next, so that all must have received the same."""
 
 SEGMENTS: Final = np.dtype(
     [(name, np.int64) for name in ("record", "checks", "first", "count", "kind")], align=True
@@ -97,7 +97,7 @@ def _agreed(record: Record, checks: Record, kind: Integer, block: Integer) -> In
     number = np.uint64(array_block(payload, block) + 1)
     if has_exponents(payload) and block < payload.data_blocks:
         number += np.uint64(known_exponent(payload, block)) << _AGREE_EXPONENT
-    if kind == NOT_LINEAR:
+    if kind in (NOT_LINEAR, DECIDING):
         return plus(number, digests_at(checks.received, checks.blocks)[block])
     return number
 
@@ -112,7 +112,7 @@ def _seal(plan: Record, segment: Record, coefficient: Integer, receives: bool) -
     for j in range(segment.count):
         block = segment.first + j
         part = times(coefficient, _agreed(record, checks, segment.kind, block))
-        if segment.kind == LINEAR or segment.kind == DISJOINT:
+        if segment.kind in (LINEAR, DISJOINT, DECIDING):
             sent = digests_at(checks.sent, checks.blocks)[block]
             lanes = np.uint64(0) if sent == np.uint64(NO_LANES) else sent
             if receives and not (segment.kind == DISJOINT and is_header_only(record, block)):

@@ -11,6 +11,7 @@ import pytest
 from host_agent.codecs.block_float import FLOAT32
 from host_agent.collectives import AllReduceRequest
 from host_agent.collectives.collective import BUSY
+from host_agent.collectives.int64 import AllReduceInt64Request
 from host_agent.errors import VerificationError
 from host_agent.protocol.passes import Pass
 from host_agent.verification.secret import Session, read_secret
@@ -24,7 +25,8 @@ from tests.integration.test_terrible_network import check, terrible
 from tests.sim.explore.faults.program_faults import PROGRAM_FAULTS
 from tests.verification.at_length import tries
 from tests.verification.campaign import SECRET, WORKERS, clean, corrupt, run, same
-from tests.verification.corruptions import KINDS, PARTLY_PROVEN, REQUESTS, Corruption
+from tests.verification.campaign import check as check_results
+from tests.verification.corruptions import KINDS, PARTLY_PROVEN, REQUESTS, Corruption, values
 from tests.verification.faulty_programs import FaultySwitch, results
 from tests.verification.hostile import Datagrams
 
@@ -98,6 +100,16 @@ def test_of_extremes_a_missing_contribution_and_a_difference_between_workers_sho
         right, _ = clean(name, number, PARTLY_PROVEN)
         outcomes = run(name, number, requests=PARTLY_PROVEN)
         assert all(same(outcome.result, each) for outcome, each in zip(outcomes, right, strict=True))
+
+
+@pytest.mark.parametrize("name", ["exact", "rows", "sparse", "int64 max"])
+def test_nobody_accepts_what_follows_from_a_wrong_result_at_one_worker(name: str) -> None:
+    wide: Any = lambda rank, ranks, seed: AllReduceInt64Request(values(rank, 150, seed, "int64"), "max")  # noqa: E731
+    requests = REQUESTS | {"int64 max": wide}
+    right, packets = clean(name, 0, requests)
+    for at in range(packets):
+        outcomes = run(name, 0, Corruption("larger", at, random.Random(1)), requests=requests)
+        assert not check_results(name, 0, outcomes, right, Counter()), at
 
 
 def flip_once(at: int) -> Corruption:
