@@ -16,7 +16,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Final
 
-from host_agent.errors import MisuseError
+from host_agent.environment import is_on
 from netsum_common.channel import TlsFiles
 from netsum_common.programs import command_of, is_registered
 from netsum_common.rings import is_trusted
@@ -30,14 +30,8 @@ _CONNECT_S: Final = 5.0  # How long a connection may take; the kernel makes it u
 
 
 def wants_leaf() -> bool:
-    """Whether ranks here are to share a switch: NETSUM_HOST_LEAF says so, or nothing and it is installed.
-
-    Raises MisuseError: the variable has another value than 0 or 1.
-    """
-    value = os.environ.get(LEAF_VARIABLE) or "1"
-    if value not in ("0", "1"):
-        raise MisuseError(f"{LEAF_VARIABLE}: expected 0 or 1, not {value!r}")
-    return value == "1" and is_registered("leaf") and find_spec("llvmlite") is not None
+    """Whether ranks here are to share a switch: NETSUM_HOST_LEAF says so, or nothing and it is installed."""
+    return is_on(LEAF_VARIABLE, default=True) and is_registered("leaf") and find_spec("llvmlite") is not None
 
 
 def machine() -> str:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from host_agent.codecs.packed import BITS, bits_of_type
 from host_agent.collectives.allreduce import ROUNDINGS
 from host_agent.collectives.sparse import SPARSE
+from host_agent.environment import is_on
 from host_agent.errors import MisuseError, UnsupportedTypeError
 from host_agent.verification.trust import Trust
 from host_agent.verification.verified import OnCorruption
@@ -22,8 +23,6 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "bits": ("auto", *BITS),
     "rounding": ROUNDINGS,
     "exact": (False, True),
-    "verify": (False, True),
-    "private": (False, True),
 }
 
 
@@ -62,8 +61,11 @@ class Options:
         """Read the variables that are named like the fields, from NETSUM_SPARSE to NETSUM_EXACT, as far as they are set."""
         values: dict[str, Any] = {}
         for each in fields(cls):
-            text = os.environ.get(f"NETSUM_{each.name.upper()}")
-            if text is not None:
+            variable = f"NETSUM_{each.name.upper()}"
+            text = os.environ.get(variable)
+            if each.type is bool:
+                values[each.name] = is_on(variable)
+            elif text:
                 values[each.name] = int(text) if text.isdecimal() and each.name != "secret" else text
         if not isinstance(values.get("seed", 0), int):
             raise MisuseError(f"NETSUM_SEED: expected a whole number, got {values['seed']!r}")
@@ -72,7 +74,7 @@ class Options:
     @property
     def trust(self) -> Trust:
         """How results are checked."""
-        return Trust(bool(self.verify), self.secret, self.on_corruption, bool(self.private))
+        return Trust(self.verify, self.secret, self.on_corruption, self.private)
 
     def of(self, array: Array, op: str, rounds_to: str, ranks: int) -> dict[str, Any]:
         """Return the arguments of `Communicator.allreduce`.

@@ -2,10 +2,11 @@
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from host_agent.collectives import Request
 from host_agent.collectives.collective import check_choice
+from host_agent.environment import is_on
 from host_agent.errors import MisuseError, SecretError
 from host_agent.verification import checked
 from host_agent.verification.masking import check_cipher
@@ -14,7 +15,6 @@ from host_agent.verification.secret import Secret, Session, read_secret
 from host_agent.verification.verified import OnCorruption, VerifiedRequest
 
 T = TypeVar("T")
-_SWITCHES: Final = {"0": False, "1": True}
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Trust:
     def from_environment(cls, **given: Any) -> "Trust":
         """Read NETSUM_VERIFY, NETSUM_PRIVATE (0 or 1), NETSUM_SECRET (a path) and NETSUM_ON_CORRUPTION; `given` goes before."""
         found: dict[str, Any] = {
-            "verify": _switch("NETSUM_VERIFY"),
-            "private": _switch("NETSUM_PRIVATE"),
+            "verify": is_on("NETSUM_VERIFY"),
+            "private": is_on("NETSUM_PRIVATE"),
             "secret": os.environ.get("NETSUM_SECRET") or None,
             "on_corruption": os.environ.get("NETSUM_ON_CORRUPTION", "raise"),
         }
@@ -65,13 +65,6 @@ class Trust:
             check_cipher()
         secret = read_secret(self.secret) if self.secret is not None else None
         return Verifier(replace(self, verify=self.verify or secret is not None, secret=None), Session(secret))
-
-
-def _switch(variable: str) -> bool:
-    text = os.environ.get(variable, "0")
-    if text not in _SWITCHES:
-        raise MisuseError(f"{variable}: expected 0 or 1, got {text!r}")
-    return _SWITCHES[text]
 
 
 class Verifier:

@@ -166,8 +166,11 @@ def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch, secret_file: P
     monkeypatch.setenv("NETSUM_ON_CORRUPTION", "retry")
     assert Options.from_environment().trust == Trust(True, str(secret_file), "retry")
     monkeypatch.setenv("NETSUM_VERIFY", "yes")
-    with pytest.raises(MisuseError, match="NETSUM_VERIFY: expected 0 or 1, got 'yes'"):
-        Trust.from_environment()
+    for reader in (Trust, Options):
+        with pytest.raises(MisuseError, match="^NETSUM_VERIFY: expected 0 or 1, got 'yes'$"):
+            reader.from_environment()
+    with pytest.raises(MisuseError, match="^verify must be False or True, got 2$"):
+        Options(verify=2)  # type: ignore[arg-type]
     secret_file.chmod(0o666)
     with pytest.raises(SecretError, match="is open to every user"):
         Options(secret=str(secret_file))
