@@ -31,16 +31,16 @@ def own_data(client: int) -> tuple[torch.Tensor, torch.Tensor]:
     return rows, (rows @ teacher).argmax(1)
 
 
-def client(rank: int, private: bool, folder: str) -> None:
+def client(rank: int, options: Options, folder: str) -> None:
     """Train as one client; rank 0 keeps the digest and the loss of the model of all."""
     torch.set_num_threads(1)
-    secret = f"{folder}/secret" if private else None
+    private = options.private
     dist.init_process_group(
         "netsum",
         init_method=f"file://{folder}/store-{private}",
         rank=rank,
         world_size=CLIENTS,
-        pg_options=Options(exact=True, secret=secret, private=private),
+        pg_options=options,
     )
     torch.manual_seed(rank)
     model = nn.Sequential(nn.Linear(FEATURES, 32), nn.ReLU(), nn.Linear(32, CLASSES))
@@ -67,13 +67,18 @@ def client(rank: int, private: bool, folder: str) -> None:
 def main() -> int:
     """Train without and with masks; returns 0 if the models are the same."""
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "secret").touch(0o600)
-        Path(folder, "secret").write_text(secrets.token_hex(32))
+        secret = Path(folder, "secret")
+        secret.touch(0o600)
+        secret.write_text(secrets.token_hex(32))
+        try:
+            modes = Options(exact=True), Options(exact=True, secret=str(secret), private=True)
+        except netsum.NetsumError as error:  # Before minutes of training: a package may be missing.
+            sys.exit(str(error))
         models = []
-        for private in (False, True):
-            torch.multiprocessing.spawn(client, (private, folder), nprocs=CLIENTS)
-            models.append(Path(folder, f"model-{private}").read_text())
-            print(f"{'masked' if private else 'plain':7}{models[-1]}", flush=True)
+        for options in modes:
+            torch.multiprocessing.spawn(client, (options, folder), nprocs=CLIENTS)
+            models.append(Path(folder, f"model-{options.private}").read_text())
+            print(f"{'masked' if options.private else 'plain':7}{models[-1]}", flush=True)
     return 0 if models[0] == models[1] else 1
 
 
