@@ -97,11 +97,14 @@ class ExactSum:
         yield from opening
         while not all(work.done for work in opening):
             yield None
-        parts, self.count = counts.tolist()
-        if not 0 < self.count <= MOST_SUMMANDS:
-            raise MisuseError(
-                f"an exact sum takes 1 to {MOST_SUMMANDS} summands of all workers, not {self.count}"
+        parts, count = counts.tolist()
+        if parts < len(self._parts) or count < self.count:
+            raise VerificationError(
+                f"an exact sum has {count} summands of all workers, fewer than this worker's {self.count}: a RESULT was changed"
             )
+        self.count = count
+        if not 0 < count <= MOST_SUMMANDS:
+            raise MisuseError(f"an exact sum takes 1 to {MOST_SUMMANDS} summands of all workers, not {count}")
         bits = np.unpackbits(special.view(np.uint8))[: 2 * blocks]
         self._flagged = np.flatnonzero(bits[:blocks] | (1 - bits[blocks:])).astype(np.int64)
         if self._flagged.size:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from host_agent.collectives.allreduce import AllReduceRequest
 from host_agent.collectives.collective import Array, Collective, OnOverflow, Op, Passes
 from host_agent.collectives.sparse import Sparse
-from host_agent.errors import ArrayError, MisuseError
+from host_agent.errors import ArrayError, MisuseError, VerificationError
 from host_agent.protocol.passes import Pass
 from host_agent.statistics import Statistics
 from host_agent.wire import Admission, describe_dtype, fingerprint
@@ -74,6 +74,10 @@ class AllReduceRowsRequest:
             while last is not None and not last.done:
                 yield None
             united = np.flatnonzero(np.unpackbits(bitmap.view(np.uint8), bitorder="little")).astype(np.int64)
+            if np.setdiff1d(numbers, united).size:
+                raise VerificationError(
+                    f"{what}: the union of all rows lacks rows of this worker: a RESULT was changed"
+                )
             total = np.zeros((united.size, *values.shape[1:]), values.dtype)
             total[np.searchsorted(united, numbers)] = values
             result.append(Rows(united, total))

@@ -21,7 +21,7 @@ from host_agent.collectives.exact import (
     headroom,
     most_passes,
 )
-from host_agent.errors import ArrayError, MisuseError, UnsupportedTypeError
+from host_agent.errors import ArrayError, MisuseError, UnsupportedTypeError, VerificationError
 from host_agent.protocol.passes import Pass
 from host_agent.wire import Admission
 from host_agent.wire.constants import OP_BOR, OP_MAX, OP_SUM
@@ -317,16 +317,21 @@ def test_what_is_refused() -> None:
         plan(Accumulator((3,), "float32"), "min")
     with pytest.raises(MisuseError, match="exact must be"):
         plan(np.zeros(3), exact="float8")
-    for count in (0, MOST_SUMMANDS + 1):
+    for count, error, reason in (
+        (0, VerificationError, "0 summands of all workers, fewer than this worker's 1"),
+        (
+            MOST_SUMMANDS + 1,
+            MisuseError,
+            f"takes 1 to {MOST_SUMMANDS} summands of all workers, not {MOST_SUMMANDS + 1}",
+        ),
+    ):
         passes = ExactSum([np.zeros(BLOCK)]).passes(Marks(kind="test"))
         for each in (next(passes), next(passes)):
             assert isinstance(each, Pass)
             each.done = True
             if each.op == OP_SUM:
                 each.target[:] = count
-        with pytest.raises(
-            MisuseError, match=f"takes 1 to {MOST_SUMMANDS} summands of all workers, not {count}"
-        ):
+        with pytest.raises(error, match=reason):
             next(passes)
     full = Accumulator((1,), "float16")
     for _ in range(MOST_SUMMANDS):
