@@ -13,19 +13,23 @@ from typing import Any
 
 import numpy as np
 
+from host_agent import Trust
 from host_agent.collectives.quorum import Reduced
 from host_agent.collectives.rows import Rows
 from host_agent.errors import VerificationError
 from host_agent.verification.secret import Session, read_secret
 from host_agent.verification.verified import OnCorruption, VerifiedRequest
+from netsum_common.errors import NetsumError
 from tests.integration.simulated.star import star_switch
 from tests.verification.corruptions import KINDS, REQUESTS, Corruption
 from tests.verification.hostile import HostileNetwork, HostileStar, Planned, Tamper
+from tests.verification.hostile_rings import HostileRings
 from tests.verification.sites import SITES, Late, Site, of_members
 
 SECRET = b"a secret that all workers share "
 WORKERS = 3
 SEEDS = 5
+REPORTED = 500
 
 
 def run(
@@ -36,19 +40,18 @@ def run(
     requests: Any = REQUESTS,
     lanes: int = 64,
     slots: int = 4,
-    network: HostileNetwork | None = None,
+    network: HostileNetwork | HostileRings | None = None,
     **how: Any,
 ) -> list[Any]:
     """Run one request at all workers; returns each worker's outcome. `how`: as for `run_all`."""
     network = network or HostileStar(star_switch(lanes), WORKERS, slots)
-    ranks = len(network.admissions)
-    planned = [requests[name](rank, ranks, seed) for rank in range(ranks)]
+    planned = [requests[name](rank, network.workers, seed) for rank in range(network.workers)]
     return run_all(planned, network, tamper, **how)
 
 
 def run_all(
     planned: Sequence[Planned],
-    network: HostileNetwork,
+    network: HostileNetwork | HostileRings,
     tamper: Tamper | None = None,
     *,
     secret: bytes | None = None,
@@ -56,6 +59,8 @@ def run_all(
     checked: bool = True,
 ) -> list[Any]:
     """Run each worker's request; returns each worker's outcome."""
+    if isinstance(network, HostileRings):
+        return network.run(planned, tamper, Trust(checked, secret, on_corruption))
     plans: list[list[Planned]] = []
     for request in planned:
         session = Session(read_secret(secret) if secret else None)
@@ -100,6 +105,7 @@ def check(
     wrong, members = [], set()
     for rank, (outcome, expected) in enumerate(zip(outcomes, right, strict=True)):
         if outcome.error is not None:
+            assert isinstance(outcome.error, NetsumError), repr(outcome.error)
             refused = isinstance(outcome.error, VerificationError)
             counts["refused" if refused else type(outcome.error).__name__] += 1
             continue
@@ -146,13 +152,15 @@ def main() -> None:
     parser.add_argument("--site", choices=SITES, default="embedded")
     chosen = parser.parse_args()
     began, counts = time.monotonic(), Counter[str]()
-    for number in range(chosen.first, chosen.first + chosen.count):
+    for done in range(1, chosen.count + 1):
+        number = chosen.first + done - 1
         corrupt(number, counts, SECRET if number % 2 else None, site=chosen.site)
-    print(
-        f"{chosen.site}: {chosen.count} corruptions from number {chosen.first} in {time.monotonic() - began:.0f} s: "
-        f"{dict(counts)}; wrong results returned: 0",
-        flush=True,
-    )
+        if done % REPORTED == 0 or done == chosen.count:
+            print(
+                f"{chosen.site}: {done} corruptions from number {chosen.first} in {time.monotonic() - began:.0f} s, "
+                f"{time.process_time():.0f} of the processor: {dict(counts)}; wrong results returned: 0",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

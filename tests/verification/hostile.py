@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from host_agent.collectives import Collective
 from host_agent.protocol.core import WorkerCore
+from host_agent.protocol.records import NEVER
 from host_agent.schedule import Outcome, Schedule
 from host_agent.wire import Admission
 from host_agent.wire.constants import FLAG_LANES, HEADER_FIELDS, KIND_CONTRIBUTE, KIND_RESULT
@@ -108,8 +109,9 @@ class HostileNetwork:
         parents: Mapping[Port, Port],
     ) -> None:
         self.engines, self.admissions = engines, list(admissions)
+        self.workers = len(self.admissions)
         self._stations = stations
-        self._workers = {port: worker for worker, (port, *_) in enumerate(stations)}
+        self._worker_at = {port: worker for worker, (port, *_) in enumerate(stations)}
         self._up, self._down = parents, {top: bottom for bottom, top in parents.items()}
         self._cables = {port: number for number, pair in enumerate(parents.items()) for port in pair}
         self._headers: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}
@@ -135,6 +137,10 @@ class HostileNetwork:
                     self._pass_on(name, self.engines[name].inject(batch, now_ns), workers, tamper, now_ns)
             for worker in workers:
                 worker.end(now_ns)
+            if not any(arriving.values()) and not any(self._arriving.values()):
+                # Nothing is under way: go on when the first timer expires.
+                timers = [worker.timer_ns for worker in workers]
+                now_ns = max(now_ns, min((each for each in timers if each < NEVER), default=0) - ROUND_NS)
         return [worker.outcomes for worker in workers]
 
     def _send(self, workers: "list[_Worker]", tamper: Tamper | None, now_ns: int) -> None:
@@ -166,11 +172,11 @@ class HostileNetwork:
         payload = np.zeros((len(out), self._row_bytes), np.uint8)
         width = min(out.frames.shape[1] - FRAME_HEADERS_BYTES, self._row_bytes)
         payload[:, :width] = out.frames[:, FRAME_HEADERS_BYTES : FRAME_HEADERS_BYTES + width]
-        for way, ends in (("up", self._up), ("down", self._down), ("down", self._workers)):
+        for way, ends in (("up", self._up), ("down", self._down), ("down", self._worker_at)):
             rows = [row for row, port in enumerate(ports) if port in ends]
             if not rows:
                 continue
-            numbers: Mapping[Port, int] = self._workers if ends is self._workers else self._cables
+            numbers: Mapping[Port, int] = self._worker_at if ends is self._worker_at else self._cables
             passing = Datagrams(
                 payload[rows].view(">u4"),
                 out.lengths[rows] - FRAME_HEADERS_BYTES,
@@ -183,8 +189,8 @@ class HostileNetwork:
                 length = int(passing.lengths[at])
                 if not length:
                     continue
-                if ends is self._workers:
-                    workers[self._workers[ports[row]]].core.on_datagram(words[at, :length], now_ns)
+                if ends is self._worker_at:
+                    workers[self._worker_at[ports[row]]].core.on_datagram(words[at, :length], now_ns)
                     continue
                 far = ends[ports[row]]
                 assert isinstance(far, Port)
@@ -220,6 +226,11 @@ class _Worker:
         self._broken = False
         self._rows = np.zeros((_ROWS, core.row_bytes), np.uint8)
         self._lengths = np.zeros(_ROWS, np.int32)
+
+    @property
+    def timer_ns(self) -> int:
+        """When it does something next if nothing comes."""
+        return NEVER if self._broken or not len(self.schedule) else self.core.next_timer_ns()
 
     def transmit(self, now_ns: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
         """Return the rows and lengths of the datagrams that leave."""

@@ -1,5 +1,7 @@
-"""Where corruptions are tried: jobs on the embedded engine, on the kernel's, on trees of switches, and with quorums."""
+"""Where corruptions are tried: jobs on the embedded engine, on the kernel's, on trees of switches, with quorums, and over
+shared memory."""
 
+import atexit
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +22,7 @@ from tests.integration.simulated.star import StarSwitch, program_file, star_swit
 from tests.integration.simulated.tree import fabric
 from tests.verification.corruptions import REQUESTS, values
 from tests.verification.hostile import Datagrams, HostileNetwork, HostileStar, HostileTree, Planned, Tamper
+from tests.verification.hostile_rings import HostileRings
 
 LANES: Final = 64
 QUORUM: Final = 2
@@ -48,12 +51,21 @@ def kernel_switch() -> KernelSwitch:
     return KernelSwitch(LANES)
 
 
+@cache
+def hostile_rings() -> HostileRings:
+    """The switch and relay that all runs of a process share."""
+    rings = HostileRings(LANES)
+    rings.__enter__()
+    atexit.register(rings.__exit__)
+    return rings
+
+
 @dataclass(frozen=True)
 class Site:
     """A network with a job on it. `start`: makes the job anew. `requests`: what its workers do."""
 
     workers: int
-    start: Callable[[], HostileNetwork]
+    start: Callable[[], HostileNetwork | HostileRings]
     requests: Any = None
 
 
@@ -105,5 +117,6 @@ SITES: Final = {
     "kernel": Site(3, lambda: HostileStar(kernel_switch(), 3), REQUESTS),
     "tree": Site(4, lambda: HostileTree(fabric((2, 2), LANES)), REQUESTS),
     "deep tree": Site(4, lambda: HostileTree(fabric(((2,), (1, 1)), LANES)), REQUESTS),
+    "memory": Site(3, hostile_rings, REQUESTS),
     "quorum": Site(3, lambda: HostileStar(star_switch(LANES), 3, quorum=QUORUM), ROUNDS),
 }

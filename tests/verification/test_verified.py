@@ -18,6 +18,7 @@ from host_agent.verification.secret import Session, read_secret
 from host_agent.verification.verified import OnCorruption, VerifiedRequest
 from host_agent.wire import Admission
 from sim.network.worker import Plan
+from tests.dataplane.dataplane import xdp
 from tests.integration.simulated.star import Star, star_switch
 from tests.integration.simulated.tree import TreeNetwork, fabric
 from tests.integration.simulated.workload import CollectiveTask, random_task, sparse_task
@@ -29,6 +30,7 @@ from tests.verification.campaign import check as check_results
 from tests.verification.corruptions import KINDS, PARTLY_PROVEN, REQUESTS, Corruption, values
 from tests.verification.faulty_programs import FaultySwitch, results
 from tests.verification.hostile import Datagrams
+from tests.verification.sites import SITES
 
 
 class PlannedTask:
@@ -110,6 +112,17 @@ def test_nobody_accepts_what_follows_from_a_wrong_result_at_one_worker(name: str
     for at in range(packets):
         outcomes = run(name, 0, Corruption("larger", at, random.Random(1)), requests=requests)
         assert not check_results(name, 0, outcomes, right, Counter()), at
+
+
+@pytest.mark.parametrize("name", ["exact", "rows"])
+@pytest.mark.parametrize("checked", [False, True])
+def test_results_that_lack_what_a_worker_sent_are_an_error_of_verification(name: str, checked: bool) -> None:
+    def clear(datagrams: Datagrams, way: str) -> None:
+        if way == "down":
+            datagrams.lanes[datagrams.with_lanes] = 0
+
+    for outcome in run(name, 0, clear, checked=checked):
+        assert isinstance(outcome.error, VerificationError), repr(outcome.error)
 
 
 def flip_once(at: int) -> Corruption:
@@ -225,3 +238,14 @@ def test_the_check_of_an_array_costs_half_a_percent_of_its_bytes() -> None:
             run("sum", 0, count, requests={"sum": make}, lanes=256, checked=verify, slots=64)
             sent.append(seen["up"])
         assert sent[1] - sent[0] <= share * sent[0], (size, sent)
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_no_worker_returns_a_wrong_result_on_any_kind_of_switch(site: str) -> None:
+    if site == "kernel" and (lacking := xdp.why_not()):
+        pytest.skip(lacking)
+    counts: Counter[str] = Counter()
+    for number in range(1000, 1012):
+        corrupt(number, counts, SECRET if number % 2 else None, site=site)
+    assert counts["right"] > 0
+    assert counts["refused"] > 0
