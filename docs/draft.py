@@ -112,7 +112,7 @@ def from_spec(name: str) -> str:
         f"{DRAFT.name}: no region 'spec {name}'; there are header, status, values, constants"
     )
     exponent = spec["exponent"]
-    rows = [
+    constants: list[tuple[str, Any]] = [
         ("protocol version", spec["protocol"]["version"]),
         ("UDP port of the switch", spec["protocol"]["udp_port"]),
         ("workers of a switch, at most", spec["protocol"]["max_children"]),
@@ -123,7 +123,7 @@ def from_spec(name: str) -> str:
         ("exponent: non-finite", exponent["non_finite"]),
         ("lowest bit of the level in a STATUS's flags", spec["tree"]["level_shift"]),
     ]
-    return table(("constant", "value"), rows)
+    return table(("constant", "value"), constants)
 
 
 def written(page: str) -> str:

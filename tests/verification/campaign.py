@@ -64,7 +64,7 @@ def run_all(
     plans: list[list[Planned]] = []
     for request in planned:
         session = Session(read_secret(secret) if secret else None)
-        plans.append([VerifiedRequest(request, session, on_corruption) if checked else request])  # type: ignore[arg-type]
+        plans.append([VerifiedRequest(request, session, on_corruption) if checked else request])
     return [outcomes[0] for outcomes in network.run(plans, tamper)]
 
 

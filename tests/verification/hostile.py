@@ -155,7 +155,7 @@ class HostileNetwork:
             tamper(up, "up")
         for name in self.engines:
             here = [
-                row
+                int(row)
                 for row in np.flatnonzero(up.lengths > 0)
                 if self._stations[up.workers[row]][0].switch == name
             ]

@@ -168,8 +168,10 @@ class HostileRings:
             finally:
                 stop.set()
                 relay.join()
-                for each in (*communicators, *pairs):
-                    each.close()
+                for communicator in communicators:
+                    communicator.close()
+                for pair in pairs:
+                    pair.close()
 
     @staticmethod
     def _communicator(admission: Admission, bind: tuple[str, int], trust: Trust) -> Communicator:
