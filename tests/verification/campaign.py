@@ -99,13 +99,18 @@ def same(result: Any, right: Any) -> bool:
 
 
 def check(
-    name: str, seed: int, outcomes: Sequence[Any], right: Sequence[Any], counts: Counter[str]
+    name: str,
+    seed: int,
+    outcomes: Sequence[Any],
+    right: Sequence[Any],
+    counts: Counter[str],
+    errors: type[Exception] | None = NetsumError,
 ) -> list[int]:
-    """Count outcomes; returns the ranks of the workers that returned a wrong result."""
+    """Count outcomes; returns the ranks of the workers that returned a wrong result. `errors`: that may be."""
     wrong, members = [], set()
     for rank, (outcome, expected) in enumerate(zip(outcomes, right, strict=True)):
         if outcome.error is not None:
-            assert isinstance(outcome.error, NetsumError), repr(outcome.error)
+            assert errors is None or isinstance(outcome.error, errors), repr(outcome.error)
             refused = isinstance(outcome.error, VerificationError)
             counts["refused" if refused else type(outcome.error).__name__] += 1
             continue

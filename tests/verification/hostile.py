@@ -14,6 +14,7 @@ from host_agent.schedule import Outcome, Schedule
 from host_agent.wire import Admission
 from host_agent.wire.constants import FLAG_LANES, HEADER_FIELDS, KIND_CONTRIBUTE, KIND_RESULT
 from host_agent.wire.header import FRAME_HEADERS_BYTES, HEADER_WORDS
+from netsum_common.errors import NetsumError
 from sim.frames import FIRST_UDP_PORT, headers
 from sim.network.programming import DEFAULT_IP, DEFAULT_MAC
 from sim.switch import Packets
@@ -22,6 +23,7 @@ from tests.integration.simulated.tree import Fabric, TreeNetwork
 
 ROUND_NS = 20_000
 TIMEOUT_NS = 40_000_000
+LIMIT_NS = 50 * TIMEOUT_NS
 _ROWS = 64
 
 
@@ -55,7 +57,7 @@ class Datagrams:
 
     words: npt.NDArray[Any]  # >u4 (n, header + lanes + 1)
     lengths: npt.NDArray[np.int32]  # 0: lost.
-    workers: npt.NDArray[np.int64]  # Whose they are; between switches: number of the cable.
+    workers: npt.NDArray[np.int64]  # Whose they are; between switches: the cable's number, from theirs on.
 
     def field(self, name: str) -> npt.NDArray[np.int64]:
         """A field of all headers."""
@@ -108,19 +110,21 @@ class HostileNetwork:
         stations: Sequence[tuple[Port, tuple[str, str], tuple[str, str]]],
         parents: Mapping[Port, Port],
     ) -> None:
+        self.make_core: Callable[[Admission, int], WorkerCore] = WorkerCore
         self.engines, self.admissions = engines, list(admissions)
         self.workers = len(self.admissions)
         self._stations = stations
         self._worker_at = {port: worker for worker, (port, *_) in enumerate(stations)}
         self._up, self._down = parents, {top: bottom for bottom, top in parents.items()}
-        self._cables = {port: number for number, pair in enumerate(parents.items()) for port in pair}
+        cables = enumerate(parents.items(), self.workers)
+        self._cables = {port: number for number, pair in cables for port in pair}
         self._headers: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}
 
     def run(
         self, plans: Sequence[Sequence[Planned]], tamper: Tamper | None = None, timeout_ns: int = TIMEOUT_NS
     ) -> list[list[Outcome]]:
         """Run each worker's requests; returns the outcomes by worker."""
-        cores = [WorkerCore(admission, timeout_ns) for admission in self.admissions]
+        cores = [self.make_core(admission, timeout_ns) for admission in self.admissions]
         workers = [_Worker(core) for core in cores]
         for worker, requests in zip(workers, plans, strict=True):
             for sequence, request in enumerate(requests):
@@ -130,6 +134,10 @@ class HostileNetwork:
         now_ns = 0
         while any(len(worker.schedule) for worker in workers):
             now_ns += ROUND_NS
+            if now_ns > LIMIT_NS:
+                for worker in workers:
+                    worker.give_up(NetsumError("the run does not end"))
+                break
             self._send(workers, tamper, now_ns)
             arriving, self._arriving = self._arriving, {name: [] for name in self.engines}
             for name, batches in arriving.items():
@@ -241,7 +249,7 @@ class _Worker:
                 count = self.core.transmit(now_ns, self._rows, self._lengths)
                 self.outcomes += self.schedule.take_ended(now_ns)
             except Exception as error:
-                self._break(error)
+                self.give_up(error)
                 count = 0
         return self._rows[:count].copy(), self._lengths[:count].copy()
 
@@ -251,9 +259,10 @@ class _Worker:
             try:
                 self.outcomes += self.schedule.take_ended(now_ns)
             except Exception as error:
-                self._break(error)
+                self.give_up(error)
 
-    def _break(self, error: Exception) -> None:
+    def give_up(self, error: Exception) -> None:
+        """Drop all collectives."""
         self._broken = True
         self.outcomes += self.schedule.drop(error)
 

@@ -28,8 +28,8 @@ from tests.verification.at_length import tries
 from tests.verification.campaign import SECRET, WORKERS, clean, corrupt, run, same
 from tests.verification.campaign import check as check_results
 from tests.verification.corruptions import KINDS, PARTLY_PROVEN, REQUESTS, Corruption, values
-from tests.verification.faulty_programs import FaultySwitch, results
 from tests.verification.hostile import Datagrams
+from tests.verification.planted_faults import faulty, results
 from tests.verification.sites import SITES
 
 
@@ -209,9 +209,9 @@ def faulty_memory(seed: int) -> int:
 @pytest.mark.parametrize("name", ["seen-skipped", "complete-too-early"])
 def test_wrong_sums_of_a_faulty_program_are_found(name: str, tmp_path: Path) -> None:
     (fault,) = (each for each in PROGRAM_FAULTS if each.name == name)
-    switch = FaultySwitch(fault, tmp_path)
-    assert results(switch, 6, False)["wrong"] > 0
-    checked = results(switch, 6, True)
+    kind, start = faulty(fault, tmp_path)
+    assert results(kind, start, 6, False)["wrong"] > 0
+    checked = results(kind, start, 6, True)
     assert checked["wrong"] == 0
     assert checked["refused"] > 0
 

@@ -41,11 +41,12 @@ class Fabric:
     hosts : list of str
         The switch that each host is connected to, by rank.
 
-    `grows`: whether a header can grow by any number of lanes in the switches.
+    `grows`: whether a header can grow by any number of lanes in the switches. `program`: that they run; None: the compiled one.
     """
 
-    def __init__(self, shape: Shape, lanes: int, *, grows: bool = True) -> None:
+    def __init__(self, shape: Shape, lanes: int, *, grows: bool = True, program: Path | None = None) -> None:
         self.lanes, self._grows = lanes, grows
+        self._program = program or program_file(lanes)
         self.switches: dict[str, ProgrammedSwitch] = {}
         self.edges: list[tuple[str, str]] = []
         self.hosts: list[str] = []
@@ -56,7 +57,7 @@ class Fabric:
         number = len(self.switches)
         name = f"s{number}"
         self.switches[name] = ProgrammedSwitch(
-            program_file(self.lanes),
+            self._program,
             ip=f"10.1.{number}.254",
             mac=f"02:00:0a:01:{number:02x}:fe",
         )
