@@ -30,12 +30,22 @@ Result = TypeVar("Result")
 Taken = TypeVar("Taken")
 
 
+def opened(
+    site: SwitchSite, files: CompiledFiles, election_id: int, on_change: Callable[[], None]
+) -> P4RuntimeWriter:
+    """Open a session with a switch, and return its writer; raises as `P4RuntimeSession`."""
+    return P4RuntimeWriter(
+        P4RuntimeSession(site.p4runtime, site.device_id, election_id, REQUEST_TIMEOUT_S, site.tls, on_change),
+        files,
+    )
+
+
 class SwitchLink:
     """The link to one switch.
 
     `election_id`: the controller with the highest one is primary. `bring_up`: called at the beginning of each session,
     before any request; reconciles the switch. `events`: the log of the link's transitions, in which a repeated failure for
-    the same reason is recorded once.
+    the same reason is recorded once. `open_writer`: as `opened`.
     """
 
     def __init__(
@@ -45,6 +55,7 @@ class SwitchLink:
         election_id: int,
         bring_up: Callable[["SwitchLink"], Awaitable[None]],
         events: EventLog,
+        open_writer: Callable[..., P4RuntimeWriter] = opened,
     ) -> None:
         self.site = site
         self.files = files
@@ -56,6 +67,7 @@ class SwitchLink:
         self._election_id = election_id
         self._bring_up = bring_up
         self._events = events
+        self._open_writer = open_writer
         self._writer: P4RuntimeWriter | None = None
         self._tables: SwitchTables | None = None
         self._order = asyncio.Lock()
@@ -93,7 +105,7 @@ class SwitchLink:
 
     async def cookie(self) -> int:
         """Return the cookie of the switch's program during `bring_up`; 0 if it has none."""
-        return await self._request(P4RuntimeWriter.cookie, self._writer)
+        return await self._request(lambda writer: writer.cookie(), self._writer)
 
     async def set_pipeline(self, cookie: int) -> None:
         """Give the switch its program during `bring_up`."""
@@ -127,18 +139,11 @@ class SwitchLink:
             self._thread.shutdown(wait=False)
 
     async def _connect(self) -> None:
-        site, loop = self.site, asyncio.get_running_loop()
+        on_change = partial(call_in, asyncio.get_running_loop(), self._session_changed.set)
         async with self._order:
-            session = await self._in_thread(
-                P4RuntimeSession,
-                site.p4runtime,
-                site.device_id,
-                self._election_id,
-                REQUEST_TIMEOUT_S,
-                site.tls,
-                partial(call_in, loop, self._session_changed.set),
+            self._writer = await self._in_thread(
+                self._open_writer, self.site, self.files, self._election_id, on_change
             )
-            self._writer = P4RuntimeWriter(session, self.files)
             self._tables = SwitchTables(self._writer, self.files.target)
             await self._bring_up(self)
             await self._on(LinkEvent.RECONCILED)

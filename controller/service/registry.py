@@ -7,6 +7,7 @@ Failures raise `RefusalError` with the reason.
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from controller.errors import JobRefusedError
@@ -50,6 +51,7 @@ class RegistryOptions:
     start_s: float = START_S  # How long an aggregator on a host may take to start, in seconds.
     # How long a job waits for a leaf that its ranks on one host are to share, in seconds.
     leaf_s: float = 30.0
+    unix_seconds: Callable[[], float] = time.time  # The clock from which epochs are made.
 
 
 class JobRegistry:
@@ -129,7 +131,9 @@ class JobRegistry:
             idle_s=(request.idle_s or self.options.idle_s) if operated else 0.0,
         )
         switch = self._switch_for(request.switch, host, spread)
-        record = JobRecord(settled, switch, spread=spread, operated=operated, created=time.time())
+        record = JobRecord(
+            settled, switch, spread=spread, operated=operated, created=self.options.unix_seconds()
+        )
         try:
             self.reservations.check(record)
         except JobRefusedError as refusal:

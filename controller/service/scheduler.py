@@ -223,7 +223,7 @@ class Scheduler:
                 record.request,
                 tree,
                 token=another_token(record.token),
-                unix_seconds=int(time.time()),
+                unix_seconds=int(self.registry.options.unix_seconds()),
                 last_epoch=record.epoch,
             )
             job.admissions = tree.admissions(job.parts)

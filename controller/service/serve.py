@@ -15,7 +15,9 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from controller.errors import ConfigError
+from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
+from controller.service.link import opened
 from controller.service.network import ControlledNetwork
 from controller.service.recovery import restore_jobs
 from controller.service.registry import JobRegistry, RegistryOptions
@@ -57,6 +59,7 @@ class ServiceOptions:
     p4info: Path
     state: Path | str = ":memory:"  # The state file; ":memory:" for none.
     open_state: Callable[[Path | str], JobStore] = JobStore  # Opens the state file.
+    open_writer: Callable[..., P4RuntimeWriter] = opened  # Opens a session with a switch.
     # Addresses of the job API: "HOST:PORT" (port 0: any) or "unix:PATH".
     listen: tuple[str, ...] = (DEFAULT_CONTROLLER,)
     # Certificates of the job API; with `ca`, workers and operators need certificates too.
@@ -115,11 +118,7 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
             stack.callback(http.close)
         store = stack.enter_context(options.open_state(options.state))
         _check_names(options.network, store)
-        registry = JobRegistry(options.network, store, files, options.registry, options.tls)
-        scheduler = Scheduler(registry)
-        sessions = Sessions(scheduler, options.election_id)
-        workers = JobMembers(scheduler)
-        restore_jobs(scheduler, workers)
+        registry, scheduler, sessions, workers = assembled(options, files, store)
         server = grpc.aio.server(options=_SERVER_OPTIONS)
         jobs_pb2_grpc.add_WorkersServicer_to_server(WorkersService(workers), server)  # type: ignore[no-untyped-call]
         aggregators = AggregatorsService(sessions)
@@ -135,6 +134,18 @@ async def running_service(options: ServiceOptions) -> AsyncIterator[RunningServi
         stack.push_async_callback(_cancelled, links)
         stack.callback(scheduler.close)
         yield RunningService(registry, scheduler, workers, addresses, http.url if http else "", links)
+
+
+def assembled(
+    options: ServiceOptions, files: CompiledFiles, store: JobStore
+) -> tuple[JobRegistry, Scheduler, Sessions, JobMembers]:
+    """Return the parts of a service behind its servers, with the jobs in the store."""
+    registry = JobRegistry(options.network, store, files, options.registry, options.tls)
+    scheduler = Scheduler(registry)
+    sessions = Sessions(scheduler, options.election_id, options.open_writer)
+    workers = JobMembers(scheduler)
+    restore_jobs(scheduler, workers)
+    return registry, scheduler, sessions, workers
 
 
 def _check_names(network: ControlledNetwork, store: JobStore) -> None:

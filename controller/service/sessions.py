@@ -5,12 +5,14 @@ import logging
 import secrets
 import time
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 from controller.errors import ControllerError, JobRefusedError
+from controller.p4runtime_writer import P4RuntimeWriter
 from controller.service.aggregators import AggregatorHost, HostState
 from controller.service.jobs import Kind, RefusalError, ServiceJob
-from controller.service.link import SwitchLink
+from controller.service.link import SwitchLink, opened
 from controller.service.network import SwitchSite
 from controller.service.scheduler import Scheduler
 from controller.service.states import JobState
@@ -35,13 +37,16 @@ _OF_A_HOST = (
 class Sessions:
     """Keeps the links to a controller's switches, and to those that agents have started on hosts.
 
-    `scheduler`: takes the jobs' next steps after a reconciliation.
+    `scheduler`: takes the jobs' next steps after a reconciliation. `open_writer`: as of `SwitchLink`.
     """
 
-    def __init__(self, scheduler: Scheduler, election_id: int) -> None:
+    def __init__(
+        self, scheduler: Scheduler, election_id: int, open_writer: Callable[..., P4RuntimeWriter] = opened
+    ) -> None:
         self._scheduler = scheduler
         self._registry = scheduler.registry
         self._election_id = election_id
+        self._open_writer = open_writer
         self._program = zlib.crc32(self._registry.files.device_config())
         """A checksum of the switches' program; a switch with another checksum in its mark gets the program."""
         self._host_links: dict[str, asyncio.Task[None]] = {}
@@ -161,8 +166,9 @@ class Sessions:
         self._scheduler.serve_all_soon()
 
     def _add_link(self, site: SwitchSite) -> SwitchLink:
+        registry = self._registry
         link = SwitchLink(
-            site, self._registry.files, self._election_id, self._bring_up, self._registry.events
+            site, registry.files, self._election_id, self._bring_up, registry.events, self._open_writer
         )
         self._links[site.name] = link
         return link
