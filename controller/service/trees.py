@@ -145,16 +145,17 @@ class JobTrees:
         adding = len({host.switch for host in self._network.hosts.values()}) if spread else 1
         return min(MAX_WORLD_SIZE, MAX_CHILDREN * (adding + len(self._workers_of)))
 
-    def place(self, record: JobRecord, usable: Collection[str] = ()) -> Tree:
+    def place(self, record: JobRecord, usable: Collection[str] | None = None) -> Tree:
         """Return the tree of a job whose workers are all known: on its present switches, or the best tree now.
 
-        `usable`: the switches that a job without slots may have; empty: any.
+        `usable`: the switches that a job without slots may have; None: any.
         """
         host, hosts = record.aggregator, self._network.hosts
         if host and host not in self._aggregators:
             raise JobRefusedError(f"aggregator {host} is gone")
         known = {host: self._aggregators[host]} if host else self._switches
-        allowed = record.slots_on.keys() or usable or known.keys() | self._leaves.keys()
+        anywhere = known.keys() | self._leaves.keys()
+        allowed = record.slots_on.keys() or (anywhere if usable is None else usable)
         switches = {name: switch for name, switch in known.items() if name in allowed}
         leaves = self.leaves_of(record, allowed) & self._leaves.keys()
         places, below = [], {}
