@@ -128,8 +128,7 @@ def from_spec(name: str) -> str:
 
 def written(page: str) -> str:
     """Return the draft with its regions as their sources have them."""
-    present = {found[2] for found in REGION.finditer(page) if found[1] == "protocol"}
-    present |= {anchor(title) for title in re.findall(r"^#+ (.+)$", page, re.MULTILINE)}
+    present = {anchor(title) for title in re.findall(r"^#+ (.+)$", page, re.MULTILINE)}
 
     def region(found: re.Match[str]) -> str:
         source, name = found[1], found[2]
