@@ -6,24 +6,21 @@ started with, so that those who cannot become one group hear why, and who has no
 
 import contextlib
 import json
-import os
-import secrets
 import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Final
 
 import torch.distributed as dist
 
 from host_agent import joining
-from host_agent.joining import CONTROLLER_VARIABLE, JoinError, Membership, service_in_use, start_service
+from host_agent.errors import NetsumError
+from host_agent.joining import JoinError, Membership
+from host_agent.joining.invitation import invite, refuse_elsewhere
 from host_agent.words import plural
-from netsum_common.names import as_name
 
 _KEY: Final = "job"
 _EXCHANGE_S: Final = 10.0
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def join(
@@ -45,8 +42,8 @@ def join(
     """
     if rank == 0:
         try:
-            message = _invitation(places, group)
-        except JoinError as error:
+            message = invite(places, f"torch-{group}")
+        except NetsumError as error:
             store.set(_KEY, json.dumps({"error": str(error)}))
             raise
         store.set(_KEY, json.dumps(message))
@@ -75,11 +72,7 @@ def join(
         raise JoinError(
             f"group {group}: rank {names} of {size} did not come within {timeout.total_seconds():g} s"
         )
-    if message["machine"] not in ("", _machine()):
-        raise JoinError(
-            f"rank {ranks[rank]} runs on another machine than rank {ranks[0]}, whose switch is on loopback: set "
-            f"{CONTROLLER_VARIABLE} on all ranks"
-        )
+    refuse_elsewhere(message, ranks[rank], ranks[0])
     return joining.join(
         message["service"],
         job=message["job"],
@@ -107,14 +100,3 @@ def _wait_for_readers(store: dist.Store, rank: int, there: Iterable[int]) -> Non
     until = time.monotonic() + _EXCHANGE_S
     for each in there if rank == 0 else ():
         _comes(store, f"done/{each}", until)
-
-
-def _invitation(places: int, group: str) -> dict[str, str]:
-    named = os.environ.get(CONTROLLER_VARIABLE)
-    service = named or service_in_use() or start_service(places)
-    job = f"torch-{as_name(group)}-{secrets.token_hex(4)}"
-    return {"service": service, "job": job, "machine": "" if named else _machine()}
-
-
-def _machine() -> str:
-    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else os.uname().nodename
