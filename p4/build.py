@@ -158,9 +158,9 @@ def capabilities(p4info: Path) -> dict[str, str | int | bool]:
         "slots": cells // passes,
         "passes": passes,
         "trees": "job_parent" in tables,
-        "header_only": passes == 1 and not has.isdisjoint({"slot_header_back", "slot_workers"}),
+        "header_only": passes == 1 and not has.isdisjoint({"slot_header_only", "slot_workers"}),
         # On Tofino, one register holds a quorum's members or the workers that need the header alone.
-        "lanes_in_quorums": "slot_header_back" in has,
+        "lanes_in_quorums": "slot_header_only" in has,
     }
 
 

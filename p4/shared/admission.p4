@@ -6,8 +6,8 @@ const bit<32> WORKER_ADMISSION_SIZE = 8192;
 control WorkerAdmission(in headers_t hdr, inout metadata_t meta) {
     ENTRY_COUNTER(admitted)
 
-    // Pool indices are counted here, not slots, and saturate: a pipeline has index and room in the stage of the lookup, and
-    // no entry, not even a wrong one, makes an index wrap.
+    // Pool indices are counted here, not slots, and saturate: a pipeline has both numbers in the stage of the lookup, and no
+    // entry, not even a wrong one, makes an index wrap.
     action admit(worker_bitmap_t worker_bit, worker_bitmap_t full_mask, bit<8> num_workers, bit<32> epoch,
                  bit<16> pool_base, bit<16> pool_indices, mcast_group_t mcast_group) {
         meta.admission.worker_bit = worker_bit;
@@ -16,7 +16,7 @@ control WorkerAdmission(in headers_t hdr, inout metadata_t meta) {
         meta.admission.epoch = epoch;
         meta.admission.mcast_group = mcast_group;
         meta.admission.index = pool_base |+| hdr.netsum.pool_index;
-        meta.admission.room = pool_indices |-| hdr.netsum.pool_index;
+        meta.admission.indices_left = pool_indices |-| hdr.netsum.pool_index;
         meta.admission.admitted = true;
         COUNT_ENTRY(admitted)
     }

@@ -80,7 +80,7 @@ struct admission_t {
     bit<32> epoch;
     mcast_group_t mcast_group;
     pool_index_t index; // of the pool slot the packet is for
-    bit<16> room; // how many pool indices of the job are left from this one on; 0: it has none such
+    bit<16> indices_left; // how many pool indices of the job are left from this one on; 0: it has none such
     bool admitted;
 }
 

@@ -112,7 +112,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
             (KIND_CONTRIBUTE, FLAG_QUORUM): is_well_formed;
             (KIND_PROBE, FLAG_QUORUM): is_well_formed;
 #if PASSES == 1
-            (KIND_CONTRIBUTE, FLAG_HEADER_BACK): is_well_formed;
+            (KIND_CONTRIBUTE, FLAG_HEADER_ONLY): is_well_formed;
 #endif
 #if TREE
             (KIND_RESULT, 0): is_well_formed;
@@ -125,7 +125,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
         transition select(hdr.netsum.kind, hdr.netsum.flags) {
             (KIND_CONTRIBUTE, FLAG_LANES): parse_lanes;
 #if PASSES == 1
-            (KIND_CONTRIBUTE, FLAG_HEADER_BACK | FLAG_LANES): parse_lanes;
+            (KIND_CONTRIBUTE, FLAG_HEADER_ONLY | FLAG_LANES): parse_lanes;
 #endif
 #if TREE
             (KIND_RESULT, FLAG_LANES): parse_lanes;

@@ -89,7 +89,7 @@ def p4_quorum_constants(spec: Spec) -> str:
 def p4_header_only_constants(spec: Spec) -> str:
     """Write the flag of header-only results."""
     flag = spec["header_only"]["flag"]
-    return f"const bit<4> FLAG_HEADER_BACK = {flag['value']}; // {flag['doc']}\n"
+    return f"const bit<4> FLAG_HEADER_ONLY = {flag['value']}; // {flag['doc']}\n"
 
 
 def python_constants(spec: Spec) -> str:
@@ -223,7 +223,7 @@ def outputs() -> dict[Path, str]:
     }
     files[ROOT / "p4/shared/tree_constants.p4"] = p4 + p4_tree_constants(spec)
     files[ROOT / "p4/shared/quorum_constants.p4"] = p4 + p4_quorum_constants(spec)
-    files[ROOT / "p4/shared/shard_constants.p4"] = p4 + p4_header_only_constants(spec)
+    files[ROOT / "p4/shared/header_only_constants.p4"] = p4 + p4_header_only_constants(spec)
     return files
 
 

@@ -17,12 +17,12 @@ header bridge_h {
 
 // Behind it, of a RESULT with lanes that goes to a group.
 header copies_h {
-    worker_bitmap_t header_back; // whose copies are the header alone
+    worker_bitmap_t header_only; // whose copies are header-only
 }
 
 struct egress_metadata_t {
     bit<16> replica; // 0: the packet is no copy
-    bool without_lanes; // the parser has left them out
+    bool is_header_only; // the parser has left them out
 }
 
 // For an answer: the fields that egress changes.

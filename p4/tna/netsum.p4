@@ -13,7 +13,7 @@
 #include "../shared/protocol_headers.p4"
 #include "../shared/tree_constants.p4"
 #include "../shared/quorum_constants.p4"
-#include "../shared/shard_constants.p4"
+#include "../shared/header_only_constants.p4"
 #include "shim.p4"
 #include "../shared/lanes.p4"
 #include "../shared/headers.p4"
@@ -70,7 +70,7 @@ control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
 
     apply {
         job_t job = NO_JOB;
-        worker_bitmap_t header_back = 0; // of a RESULT to a group: whose copies are the header alone
+        worker_bitmap_t header_only = 0; // of a RESULT to a group: whose copies are header-only
         // The following tables need only the parser's output, so they share the first stage.
         arrive.apply(hdr.frame, meta, from_parser);
         switch_address.apply(meta);
@@ -92,10 +92,10 @@ control NetsumIngress(inout target_headers_t hdr, inout metadata_t meta,
             } else if (hdr.frame.ipv4.protocol == PROTOCOL_UDP &&
                        (!hdr.frame.udp.isValid() || hdr.frame.udp.dst_port == NETSUM_UDP_PORT)) {
                 // UDP whose port cannot be seen (options, fragments, cut off) counts as meant for the netsum port.
-                reduction.apply(hdr, meta, job, header_back);
+                reduction.apply(hdr, meta, job, header_only);
             }
         }
-        leave.apply(hdr, meta, header_back, for_deparser, for_tm);
+        leave.apply(hdr, meta, header_only, for_deparser, for_tm);
     }
 }
 
@@ -114,7 +114,7 @@ control NetsumEgress(inout target_headers_t hdr, inout egress_metadata_t meta,
 
     apply {
         bool wanted = true;
-        if (meta.without_lanes) {
+        if (meta.is_header_only) {
             shorten();
         }
         address_copy.apply(hdr.bridge, intrinsic.egress_rid, hdr.frame, meta, wanted);

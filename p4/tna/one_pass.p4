@@ -27,30 +27,30 @@ control LeavingDeparser(packet_out packet, in target_headers_t hdr) {
 }
 
 // Replicas are numbered worker_id + 1.
-#define HEADER_ALONE(id, bit) (id, 1 << bit &&& 1 << bit): parse_header_alone;
+#define HEADER_ONLY_COPY(id, bit) (id, 1 << bit &&& 1 << bit): parse_header_only;
 
-// Egress parser of a RESULT's copies: it skips the lanes for a worker that needs the header alone; skipped bytes do not leave.
-parser CopyParser(packet_in packet, inout headers_t hdr, in worker_bitmap_t header_back, in bit<16> replica,
+// Egress parser of a RESULT's copies: it skips the lanes for a worker that needs a header-only RESULT; those do not leave.
+parser CopyParser(packet_in packet, inout headers_t hdr, in worker_bitmap_t header_only, in bit<16> replica,
                   inout egress_metadata_t meta) {
     AnswerParser() answer;
-    AnswerParser() header_alone;
+    AnswerParser() header_only_answer;
 
     state start {
-        transition select(replica[7:0], header_back[15:0]) {
-            HEADER_ALONE(1, 0) HEADER_ALONE(2, 1) HEADER_ALONE(3, 2) HEADER_ALONE(4, 3)
-            HEADER_ALONE(5, 4) HEADER_ALONE(6, 5) HEADER_ALONE(7, 6) HEADER_ALONE(8, 7)
-            HEADER_ALONE(9, 8) HEADER_ALONE(10, 9) HEADER_ALONE(11, 10) HEADER_ALONE(12, 11)
-            HEADER_ALONE(13, 12) HEADER_ALONE(14, 13) HEADER_ALONE(15, 14) HEADER_ALONE(16, 15)
+        transition select(replica[7:0], header_only[15:0]) {
+            HEADER_ONLY_COPY(1, 0) HEADER_ONLY_COPY(2, 1) HEADER_ONLY_COPY(3, 2) HEADER_ONLY_COPY(4, 3)
+            HEADER_ONLY_COPY(5, 4) HEADER_ONLY_COPY(6, 5) HEADER_ONLY_COPY(7, 6) HEADER_ONLY_COPY(8, 7)
+            HEADER_ONLY_COPY(9, 8) HEADER_ONLY_COPY(10, 9) HEADER_ONLY_COPY(11, 10) HEADER_ONLY_COPY(12, 11)
+            HEADER_ONLY_COPY(13, 12) HEADER_ONLY_COPY(14, 13) HEADER_ONLY_COPY(15, 14) HEADER_ONLY_COPY(16, 15)
             default: check_others;
         }
     }
 
     state check_others {
-        transition select(replica[7:0], header_back[31:16]) {
-            HEADER_ALONE(17, 0) HEADER_ALONE(18, 1) HEADER_ALONE(19, 2) HEADER_ALONE(20, 3)
-            HEADER_ALONE(21, 4) HEADER_ALONE(22, 5) HEADER_ALONE(23, 6) HEADER_ALONE(24, 7)
-            HEADER_ALONE(25, 8) HEADER_ALONE(26, 9) HEADER_ALONE(27, 10) HEADER_ALONE(28, 11)
-            HEADER_ALONE(29, 12) HEADER_ALONE(30, 13) HEADER_ALONE(31, 14) HEADER_ALONE(32, 15)
+        transition select(replica[7:0], header_only[31:16]) {
+            HEADER_ONLY_COPY(17, 0) HEADER_ONLY_COPY(18, 1) HEADER_ONLY_COPY(19, 2) HEADER_ONLY_COPY(20, 3)
+            HEADER_ONLY_COPY(21, 4) HEADER_ONLY_COPY(22, 5) HEADER_ONLY_COPY(23, 6) HEADER_ONLY_COPY(24, 7)
+            HEADER_ONLY_COPY(25, 8) HEADER_ONLY_COPY(26, 9) HEADER_ONLY_COPY(27, 10) HEADER_ONLY_COPY(28, 11)
+            HEADER_ONLY_COPY(29, 12) HEADER_ONLY_COPY(30, 13) HEADER_ONLY_COPY(31, 14) HEADER_ONLY_COPY(32, 15)
             default: parse_all;
         }
     }
@@ -60,10 +60,10 @@ parser CopyParser(packet_in packet, inout headers_t hdr, in worker_bitmap_t head
         transition accept;
     }
 
-    state parse_header_alone {
-        header_alone.apply(packet, hdr);
+    state parse_header_only {
+        header_only_answer.apply(packet, hdr);
         packet.advance((bit<32>) LANES_BYTES * 8);
-        meta.without_lanes = true;
+        meta.is_header_only = true;
         transition accept;
     }
 }

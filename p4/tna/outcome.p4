@@ -103,7 +103,7 @@ control Outcome(inout headers_t hdr, inout metadata_t meta, in bool rightful, in
             (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_FINAL, 1, _, true, _, _): send_up(OUTCOME_DUPLICATE_PASSED_UP);
             (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_FINAL, _, _, true, _, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
             (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_LANES, _, _, _, _, _): answer_result_without_lanes(OUTCOME_DUPLICATE_ANSWERED);
-            (true, true, 1, _, 1, _, _, 1, 1, _, _, _, _, WANTS_HEADER, _): answer_result_without_lanes(OUTCOME_DUPLICATE_ANSWERED);
+            (true, true, 1, _, 1, _, _, 1, 1, _, _, _, _, HAS_HEADER_ONLY, _): answer_result_without_lanes(OUTCOME_DUPLICATE_ANSWERED);
             (true, true, 1, _, 1, _, _, 1, 1, _, _, _, _, _, _): answer_result(OUTCOME_DUPLICATE_ANSWERED);
         }
     }

@@ -78,7 +78,7 @@ control LeavingDeparser(packet_out packet, in target_headers_t hdr) {
 }
 
 // In egress, a copy of a RESULT with lanes: all workers get them.
-parser CopyParser(packet_in packet, inout headers_t hdr, in worker_bitmap_t header_back, in bit<16> replica,
+parser CopyParser(packet_in packet, inout headers_t hdr, in worker_bitmap_t header_only, in bit<16> replica,
                   inout egress_metadata_t meta) {
     AnswerParser() answer;
 
@@ -190,7 +190,7 @@ control NextPass(inout pass_h pass, inout headers_t hdr, inout metadata_t meta) 
     }
 }
 
-control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t job, inout worker_bitmap_t header_back) {
+control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t job, inout worker_bitmap_t header_only) {
     Slot() slot;
     NextPass() next_pass;
     Answer() answer;
@@ -198,7 +198,7 @@ control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t jo
     QuorumCounters() quorum_counters;
 
     apply {
-        slot.apply(hdr.frame, meta, job, hdr.pass.isValid(), header_back);
+        slot.apply(hdr.frame, meta, job, hdr.pass.isValid(), header_only);
         // The slot of a quorum has no lanes, so its first pass is its last.
         if (hdr.frame.netsum.flags & FLAG_QUORUM == 0) {
             next_pass.apply(hdr.pass, hdr.frame, meta);

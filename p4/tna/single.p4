@@ -9,7 +9,7 @@ control JobSettings(in headers_t hdr, inout job_t job) {
 }
 
 control Slot(inout headers_t hdr, inout metadata_t meta, in job_t job, in bool is_further_pass,
-             inout worker_bitmap_t header_back) {
+             inout worker_bitmap_t header_only) {
     ReadContribution() read_contribution;
     ClaimSlot() claim;
     Lanes() lanes;
@@ -32,7 +32,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in job_t job, in bool i
             mark = job.quorum.workers << 2; // * MISSING_UNIT
         }
         // The last comparison guards against a wrong entry of the controller.
-        if (meta.well_formed && meta.admission.admitted && (meta.admission.room != 0 || is_further_pass) &&
+        if (meta.well_formed && meta.admission.admitted && (meta.admission.indices_left != 0 || is_further_pass) &&
             (meta.admission.index & BEYOND_POOL) == 0) {
             reached = 1;
             if (hdr.netsum.flags & FLAG_QUORUM == 0 || job.quorum.workers != 0) {
@@ -44,7 +44,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in job_t job, in bool i
                      meta.admission.full_mask, mark, found);
         outcome.apply(hdr, meta, meta.admission.admitted, reached, job, found, goes_up);
         // The control writes into the header, so the header must be valid.
-        workers.apply(hdr, meta.admission.index, meta.admission.worker_bit, found, names_members, header_back);
+        workers.apply(hdr, meta.admission.index, meta.admission.worker_bit, found, names_members, header_only);
         if (hdr.status.isValid() && names_members == 0) {
             name_held.apply(hdr, found);
         }

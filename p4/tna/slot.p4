@@ -38,8 +38,8 @@ const job_t NO_JOB = { { false, 0, 0, 0, 0 }, { 0, 0 } };
 // Match on the flags of a packet for the slot of a quorum.
 #define OF_QUORUM FLAG_QUORUM &&& FLAG_QUORUM
 
-// Match on the flags of a worker that needs the header of the RESULT alone.
-#define WANTS_HEADER FLAG_HEADER_BACK &&& FLAG_HEADER_BACK
+// Match on the flags of a worker that needs a header-only RESULT.
+#define HAS_HEADER_ONLY FLAG_HEADER_ONLY &&& FLAG_HEADER_ONLY
 
 #include "tag.p4"
 #include "members.p4"

@@ -54,7 +54,7 @@ parser TargetEgressParser(packet_in packet, out target_headers_t hdr, out egress
 
     state parse_copy {
         packet.extract(hdr.copies);
-        copy.apply(packet, hdr.frame, hdr.copies.header_back, intrinsic.egress_rid, meta);
+        copy.apply(packet, hdr.frame, hdr.copies.header_only, intrinsic.egress_rid, meta);
         transition accept;
     }
 }
@@ -94,7 +94,7 @@ control ArriveFromTarget(in headers_t hdr, inout metadata_t meta,
     }
 }
 
-control LeaveToTarget(inout target_headers_t hdr, in metadata_t meta, in worker_bitmap_t header_back,
+control LeaveToTarget(inout target_headers_t hdr, in metadata_t meta, in worker_bitmap_t header_only,
                       inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
                       inout ingress_intrinsic_metadata_for_tm_t for_tm) {
     action to_port(bit<8> leaving) {
@@ -117,7 +117,7 @@ control LeaveToTarget(inout target_headers_t hdr, in metadata_t meta, in worker_
         hdr.bridge.leaving = LEAVING_LANES_TO_GROUP;
         hdr.bridge.ingress_port = meta.ingress_port;
         hdr.copies.setValid();
-        hdr.copies.header_back = header_back;
+        hdr.copies.header_only = header_only;
     }
 
     action to_nowhere() {

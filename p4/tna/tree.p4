@@ -16,7 +16,7 @@ control JobSettings(in headers_t hdr, inout job_t job) {
 }
 
 control SlotInTree(inout headers_t hdr, inout metadata_t meta, in job_t job, inout bool goes_up,
-                   inout worker_bitmap_t header_back) {
+                   inout worker_bitmap_t header_only) {
     ReadContribution() read_contribution;
     ClaimSlot() claim;
     Lanes() lanes;
@@ -52,7 +52,7 @@ control SlotInTree(inout headers_t hdr, inout metadata_t meta, in job_t job, ino
                 worker = hdr.netsum.worker_id;
             }
             // The last comparison guards against a wrong entry of the controller.
-            if (meta.well_formed && meta.admission.admitted && meta.admission.room != 0 &&
+            if (meta.well_formed && meta.admission.admitted && meta.admission.indices_left != 0 &&
                 (meta.admission.index & BEYOND_POOL) == 0) {
                 reached = 1;
                 if (hdr.netsum.flags & FLAG_QUORUM == 0 || job.quorum.workers != 0) {
@@ -64,7 +64,7 @@ control SlotInTree(inout headers_t hdr, inout metadata_t meta, in job_t job, ino
         update.apply(hdr.netsum, meta.admission.index, worker, bits, meta.admission.full_mask, mark, found);
         outcome.apply(hdr, meta, rightful, reached, job, found, goes_up);
         // The control writes into the header, so the header must be valid.
-        workers.apply(hdr, meta.admission.index, bits, found, names_members, header_back);
+        workers.apply(hdr, meta.admission.index, bits, found, names_members, header_only);
         // The parent's stays as it is.
         if (hdr.status.isValid() && hdr.netsum.kind != KIND_STATUS && names_members == 0) {
             name_held.apply(hdr, found);
@@ -144,7 +144,7 @@ control AnswerInTree(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t job, inout worker_bitmap_t header_back) {
+control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t job, inout worker_bitmap_t header_only) {
     SlotInTree() slot;
     PassUp() pass_up;
     AnswerInTree() answer;
@@ -155,11 +155,11 @@ control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t jo
     bool goes_up = false;
 
     apply {
-        slot.apply(hdr.frame, meta, job, goes_up, header_back);
+        slot.apply(hdr.frame, meta, job, goes_up, header_only);
         if (goes_up) {
             pass_up.apply(hdr.frame, meta, job.parent);
-            if (hdr.frame.netsum.kind == KIND_CONTRIBUTE && header_back == meta.admission.full_mask) {
-                hdr.frame.netsum.flags = hdr.frame.netsum.flags | FLAG_HEADER_BACK; // No child needs the lanes.
+            if (hdr.frame.netsum.kind == KIND_CONTRIBUTE && header_only == meta.admission.full_mask) {
+                hdr.frame.netsum.flags = hdr.frame.netsum.flags | FLAG_HEADER_ONLY; // No child needs the lanes.
             }
         }
         tree_counters.apply(hdr.frame, meta, goes_up);

@@ -1,9 +1,9 @@
 // Bitmap of workers beside slot_seen. For the slot of a quorum: the contributors; slot_seen also has the bits of late workers.
-// For any other slot: the workers that need the header of the RESULT alone
+// For any other slot: the workers that need a header-only RESULT
 // (docs/protocol.md#header-only-results); their copies lose the lanes in egress, by CopyParser.
 
 control SlotWorkers(inout headers_t hdr, in pool_index_t index, in worker_bitmap_t bits, in finding_t found,
-                    inout bit<1> names_members, inout worker_bitmap_t header_back) {
+                    inout bit<1> names_members, inout worker_bitmap_t header_only) {
     Register<bit<32>, pool_index_t>(CELLS, 0) slot_workers;
 
     RegisterAction<bit<32>, pool_index_t, bit<32>>(slot_workers) this_one = {
@@ -48,16 +48,16 @@ control SlotWorkers(inout headers_t hdr, in pool_index_t index, in worker_bitmap
         name_them();
     }
     action take_header() {
-        header_back = this_one.execute(index);
+        header_only = this_one.execute(index);
     }
     action take_none() {
-        header_back = none.execute(index);
+        header_only = none.execute(index);
     }
     action add_header() {
-        header_back = one_more.execute(index);
+        header_only = one_more.execute(index);
     }
     action read_headers() {
-        header_back = those_held.execute(index);
+        header_only = those_held.execute(index);
     }
 
     table slot_workers_step {
@@ -87,9 +87,9 @@ control SlotWorkers(inout headers_t hdr, in pool_index_t index, in worker_bitmap
             (OF_QUORUM, _, 1, 0, _, 0): add_member();
             (OF_QUORUM, _, 1, 0, _, _): read_members();
             (_, 1, _, _, _, _): read_headers(); // the parent's
-            (WANTS_HEADER, _, 1, 1, _, _): take_header();
+            (HAS_HEADER_ONLY, _, 1, 1, _, _): take_header();
             (_, _, 1, 1, _, _): take_none();
-            (WANTS_HEADER, _, 1, 0, _, 0): add_header();
+            (HAS_HEADER_ONLY, _, 1, 0, _, 0): add_header();
             (_, _, 1, 0, _, _): read_headers();
         }
     }

@@ -8,7 +8,7 @@
 #include "../shared/protocol_headers.p4"
 #include "../shared/tree_constants.p4"
 #include "../shared/quorum_constants.p4"
-#include "../shared/shard_constants.p4"
+#include "../shared/header_only_constants.p4"
 #include "shim.p4"
 #include "lane.p4"
 #include "../shared/lanes.p4"
@@ -29,7 +29,7 @@
 #include "quorum.p4"
 #include "../shared/tree.p4"
 #include "tree.p4"
-#include "shards.p4"
+#include "header_only.p4"
 #include "slot.p4"
 
 control NetsumIngress(inout headers_t hdr, inout target_metadata_t target, inout standard_metadata_t standard) {
@@ -72,7 +72,7 @@ control NetsumIngress(inout headers_t hdr, inout target_metadata_t target, inout
                     admission.apply(hdr, target.shared);
                     if (!target.shared.admission.admitted || from_parent != (target.shared.admission.worker_bit == 0)) {
                         target.shared.outcome = from_parent ? OUTCOME_MALFORMED : OUTCOME_NOT_ADMITTED;
-                    } else if (target.shared.admission.room == 0 ||
+                    } else if (target.shared.admission.indices_left == 0 ||
                                (bit<32>) target.shared.admission.index >= POOL_INDICES) {
                         target.shared.outcome = OUTCOME_OUT_OF_RANGE;
                     } else if (hdr.netsum.kind == KIND_STATUS) {
@@ -86,7 +86,7 @@ control NetsumIngress(inout headers_t hdr, inout target_metadata_t target, inout
                         if (wants_quorum && quorum.workers == 0) {
                             target.shared.outcome = OUTCOME_NOT_ADMITTED;
                         } else {
-                            slot.apply(hdr, target.shared, quorum, parent, target.header_back);
+                            slot.apply(hdr, target.shared, quorum, parent, target.header_only);
                         }
                     }
                 } else {
@@ -96,8 +96,8 @@ control NetsumIngress(inout headers_t hdr, inout target_metadata_t target, inout
                     answer.apply(hdr, target.shared, quorum);
                 } else if (parent.present) {
                     pass_up.apply(hdr, target.shared, parent);
-                    if (hdr.netsum.kind == KIND_CONTRIBUTE && target.header_back == target.shared.admission.full_mask) {
-                        hdr.netsum.flags = hdr.netsum.flags | FLAG_HEADER_BACK; // No child needs the lanes.
+                    if (hdr.netsum.kind == KIND_CONTRIBUTE && target.header_only == target.shared.admission.full_mask) {
+                        hdr.netsum.flags = hdr.netsum.flags | FLAG_HEADER_ONLY; // No child needs the lanes.
                     }
                 }
                 counters.apply(hdr, target.shared);
@@ -120,7 +120,7 @@ control NetsumEgress(inout headers_t hdr, inout target_metadata_t target, inout 
                 wanted = false;
             } else {
                 copy_rewrite.apply(hdr, standard.egress_rid, wanted);
-                cut_copy.apply(hdr, target.header_back, standard.egress_rid);
+                cut_copy.apply(hdr, target.header_only, standard.egress_rid);
             }
         } else if (target.shared.send == SEND_TO_OTHERS && standard.egress_port == target.shared.ingress_port) {
             wanted = false;

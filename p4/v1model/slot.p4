@@ -1,14 +1,14 @@
-// The slots. Per pool index: tag (epoch, chunk), collective (op, fingerprint), seen, header_back, marks, exponent, lanes.
+// The slots. Per pool index: tag (epoch, chunk), collective (op, fingerprint), seen, header_only, marks, exponent, lanes.
 //
 // All of it changes here, in ingress, where BMv2 runs one packet at a time; its egress threads would race.
 
 control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, inout parent_t parent,
-             out worker_bitmap_t header_back) {
+             out worker_bitmap_t header_only) {
     register<bit<32>>(POOL_INDICES) slot_epoch;
     register<bit<32>>(POOL_INDICES) slot_chunk;
     register<bit<32>>(POOL_INDICES) slot_collective;
     register<worker_bitmap_t>(POOL_INDICES) slot_seen;
-    register<worker_bitmap_t>(POOL_INDICES) slot_header_back; // whose copies of the RESULT are the header alone
+    register<worker_bitmap_t>(POOL_INDICES) slot_header_only; // whose RESULTs are header-only
     register<bit<8>>(POOL_INDICES) slot_marks;
     register<bit<16>>(POOL_INDICES) slot_exponent;
     Lanes() lanes;
@@ -39,7 +39,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
         slot_chunk.read(chunk, index);
         slot_collective.read(collective, index);
         slot_seen.read(seen, index);
-        slot_header_back.read(header_back, index);
+        slot_header_only.read(header_only, index);
         slot_marks.read(marks, index);
         slot_exponent.read(exponent, index);
 
@@ -51,7 +51,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
             seen = 0;
         }
 
-        bool needs_header = hdr.netsum.flags & FLAG_HEADER_BACK != 0;
+        bool has_header_only = hdr.netsum.flags & FLAG_HEADER_ONLY != 0;
 
         // Decide. Whatever changes is written once, at the end.
         bool complete = false; // the packet's tag, with this packet in it
@@ -82,7 +82,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
                 chunk = hdr.netsum.chunk;
                 collective = asked_collective;
                 seen = 0;
-                header_back = 0;
+                header_only = 0;
                 marks = 0;
                 exponent = EXPONENT_ALL_ZERO;
             }
@@ -104,8 +104,8 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
                 meta.outcome = OUTCOME_ADDED;
                 changed = true;
                 seen = seen | meta.admission.worker_bit;
-                if (needs_header) {
-                    header_back = header_back | meta.admission.worker_bit;
+                if (has_header_only) {
+                    header_only = header_only | meta.admission.worker_bit;
                 }
                 complete = seen == meta.admission.full_mask || (quorum.workers != 0 && added + 1 == quorum.workers);
             } else if (seen == meta.admission.full_mask) {
@@ -169,7 +169,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
             meta.is_answer = is_result;
             hdr.netsum.exponent = exponent;
             // The sender of a duplicate says itself whether it needs lanes.
-            if (marks & MARK_LANES == 0 || (needs_header && meta.outcome == OUTCOME_DUPLICATE_ANSWERED)) {
+            if (marks & MARK_LANES == 0 || (has_header_only && meta.outcome == OUTCOME_DUPLICATE_ANSWERED)) {
                 if (is_result) {
                     hdr.lanes.setInvalid();
                 }
@@ -180,7 +180,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
                     hdr.lanes.setValid();
                     step = LANE_STEP_READ;
                 } else {
-                    // No room: a STATUS says that the slot is full; the worker that needs the lanes retransmits with lanes.
+                    // It cannot grow: a STATUS says that the slot is full; the worker that needs the lanes retransmits with lanes.
                     is_status = true;
                     parent.present = false;
                 }
@@ -193,7 +193,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
             slot_chunk.write(index, chunk);
             slot_collective.write(index, collective);
             slot_seen.write(index, seen);
-            slot_header_back.write(index, header_back);
+            slot_header_only.write(index, header_only);
             slot_marks.write(index, marks);
             slot_exponent.write(index, exponent);
         }

@@ -3,7 +3,7 @@
 // Metadata of a packet, from the parser to egress.
 struct target_metadata_t {
     metadata_t shared;
-    worker_bitmap_t header_back; // of a RESULT to a group: whose copies are the header alone
+    worker_bitmap_t header_only; // of a RESULT to a group: whose copies are header-only
 }
 
 parser TargetParser(packet_in packet, out headers_t hdr, inout target_metadata_t target, inout standard_metadata_t standard) {
@@ -13,7 +13,7 @@ parser TargetParser(packet_in packet, out headers_t hdr, inout target_metadata_t
         target.shared.asked_address = 0;
         target.shared.is_request = false;
         target.shared.well_formed = false;
-        target.header_back = 0;
+        target.header_only = 0;
         frame.apply(packet, hdr, target.shared, standard.ingress_port);
         transition accept;
     }

@@ -28,8 +28,8 @@ parser TreeParser(packet_in packet, out headers_t hdr, inout target_metadata_t t
             (KIND_RESULT, FLAG_LANES): ends_after_lanes;
             (KIND_STATUS, 0 &&& FLAG_LANES): ends_after_status;
             (KIND_CONTRIBUTE, FLAG_QUORUM | FLAG_LANES): ends_after_lanes;
-            (KIND_CONTRIBUTE, FLAG_HEADER_BACK): ends_after_header;
-            (KIND_CONTRIBUTE, FLAG_HEADER_BACK | FLAG_LANES): ends_after_lanes;
+            (KIND_CONTRIBUTE, FLAG_HEADER_ONLY): ends_after_header;
+            (KIND_CONTRIBUTE, FLAG_HEADER_ONLY | FLAG_LANES): ends_after_lanes;
             default: accept;
         }
     }
@@ -74,7 +74,7 @@ parser TreeParser(packet_in packet, out headers_t hdr, inout target_metadata_t t
 }
 
 // `Answer` with additions for a tree: a RESULT from the parent goes to all children, its STATUS to the
-// child that asked (a MISMATCH to all), this switch's own "no room" to all, and a STATUS that answers a PROBE keeps the way back.
+// child that asked (a MISMATCH to all), this switch's own "cannot grow" to all, and a STATUS that answers a PROBE keeps the way back.
 control AnswerInTree(inout headers_t hdr, inout metadata_t meta, in quorum_t quorum) {
     Answer() answer;
     NameQuorum() name_quorum;
@@ -89,7 +89,7 @@ control AnswerInTree(inout headers_t hdr, inout metadata_t meta, in quorum_t quo
         if (meta.outcome == OUTCOME_PROBED) {
             hdr.ipv4.identification = way_back;
         } else if (meta.outcome == OUTCOME_RESULT_TAKEN || meta.outcome == OUTCOME_ADDED) {
-            // ADDED is answered where the packet has no room for the lanes that must go up: all children learn of it.
+            // ADDED is answered where the packet cannot grow by the lanes that must go up: all children learn of it.
             meta.mcast_group = meta.admission.mcast_group;
             meta.send = SEND_TO_GROUP;
         } else if (meta.outcome == OUTCOME_STATUS_PASSED_DOWN) {

@@ -35,7 +35,11 @@ FAULTS = {
         "intrinsic.egress_port == hdr.bridge.ingress_port",
         "intrinsic.egress_port != hdr.bridge.ingress_port",
     ),
-    "egress cuts the copy of another worker": ("one_pass.p4", "HEADER_ALONE(1, 0)", "HEADER_ALONE(1, 1)"),
+    "egress cuts the copy of another worker": (
+        "one_pass.p4",
+        "HEADER_ONLY_COPY(1, 0)",
+        "HEADER_ONLY_COPY(1, 1)",
+    ),
     "a copy without lanes has the length of one with lanes": (
         "netsum.p4",
         "hdr.frame.udp.bytes = UDP_BYTES + NETSUM_HEADER_BYTES;",

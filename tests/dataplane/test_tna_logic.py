@@ -67,7 +67,7 @@ FAULTS = {
         "(_, _, _, _, 1, 0, _): max_exponent();",
     ),
     "the full mask is not awaited": (SLOT, "if (after == full_mask) {", "if (after != 0) {"),
-    "the job's range is not held": (SINGLE, "(meta.admission.room != 0 || is_further_pass)", "true"),
+    "the job's range is not held": (SINGLE, "(meta.admission.indices_left != 0 || is_further_pass)", "true"),
     "the register's range is not held": (SINGLE, RANGE, ""),
     "a duplicate is added": (LANE, "LANE_AGAIN(1) ", ""),
     "the first lanes are added": (LANE, "value = lane;", "value = value |+| lane;"),
@@ -152,20 +152,20 @@ HEADER_FAULTS = {
     "the flag is one of the collective": (SLOT, "{ hdr.netsum.flags[2:2], ", "{ hdr.netsum.flags[3:2], "),
     "the first one's flag is not kept": (
         WORKERS,
-        "(WANTS_HEADER, _, 1, 1, _, _): take_header();",
-        "(WANTS_HEADER, _, 1, 1, _, _): take_none();",
+        "(HAS_HEADER_ONLY, _, 1, 1, _, _): take_header();",
+        "(HAS_HEADER_ONLY, _, 1, 1, _, _): take_none();",
     ),
     "a new tag keeps the flags": (WORKERS, "held = 0;", "held = held;"),
     "the first flags are not kept": (WORKERS, "held = held | bits;", "held = bits;"),
     "a duplicate takes its lanes back": (
         WORKERS,
-        "(WANTS_HEADER, _, 1, 0, _, 0): add_header();",
-        "(WANTS_HEADER, _, 1, 0, _, _): add_header();",
+        "(HAS_HEADER_ONLY, _, 1, 0, _, 0): add_header();",
+        "(HAS_HEADER_ONLY, _, 1, 0, _, _): add_header();",
     ),
     "a duplicate with the flag is answered with lanes": (
         OUTCOME,
-        "1, 1, _, _, _, _, WANTS_HEADER, _): answer_result_without_lanes(",
-        "1, 1, _, _, _, _, WANTS_HEADER, _): answer_result(",
+        "1, 1, _, _, _, _, HAS_HEADER_ONLY, _): answer_result_without_lanes(",
+        "1, 1, _, _, _, _, HAS_HEADER_ONLY, _): answer_result(",
     ),
 }
 
@@ -173,8 +173,8 @@ HEADER_FAULTS = {
 TREE_FAULTS = {
     "the flag goes up though a child needs the lanes": (
         TREE,
-        "header_back == meta.admission.full_mask",
-        "header_back != 0",
+        "header_only == meta.admission.full_mask",
+        "header_only != 0",
     ),
     "all children get the parent's lanes": (WORKERS, "(_, 1, _, _, _, _): read_headers();", ""),
     "a slot that is not full takes a RESULT": (

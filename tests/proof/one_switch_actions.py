@@ -302,7 +302,7 @@ ACTIONS: tuple[Action, ...] = tuple(
             _accept_header,
             (*CHUNK, "Value"),
             "Header-only RESULTs",
-            (_VERDICT, "p4/v1model/shards.p4:CutCopy"),
+            (_VERDICT, "p4/v1model/header_only.p4:CutCopy"),
         ),
     )
 )

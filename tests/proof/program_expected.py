@@ -8,7 +8,7 @@ from tests.proof.program_step import COUNT, Step, Term, action_number
 
 CONTRIBUTE, RESULT, PROBE, STATUS = 1, 2, 3, 4
 LANES, MISMATCH, QUORUM, HEADER_ONLY = 1, 2, 4, 8
-HEADER_ONLY_FIELD = "header_back"
+HEADER_ONLY_FIELD = "header_only"
 """The compiled program's name for the workers that need header-only RESULTs, as metadata and in a register."""
 MARK_LANES, MARK_FINAL = 1, 2
 DISPUTED = 0xFFFFFFFF

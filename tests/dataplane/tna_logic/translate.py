@@ -135,12 +135,12 @@ def source(name: str) -> str:
     head = re.sub(r"control AddressCopy.*?\n\}\n", "", head, flags=re.DOTALL)
     signature = theirs[: theirs.index("{")]
     ingress = re.sub(r"(?<!\.)\bmeta\b", "target.shared", ingress)
-    ingress = re.sub(r" *worker_bitmap_t header_back = 0;.*\n", "", ingress).replace(
-        "header_back", "target.header_back"
+    ingress = re.sub(r" *worker_bitmap_t header_only = 0;.*\n", "", ingress).replace(
+        "header_only", "target.header_only"
     )
-    shards = '#include "v1model/shards.p4"\n'
+    header_only = '#include "v1model/header_only.p4"\n'
     return (
-        f"#include <core.p4>\n#include <v1model.p4>\n{head}{target}{shards}"
+        f"#include <core.p4>\n#include <v1model.p4>\n{head}{target}{header_only}"
         f"control NetsumIngress{signature}{{\n{ingress}{egress}"
     )
 

@@ -45,7 +45,10 @@ PLANTED: Final = (
     Planted("quorum of nine or more", "v1model/quorum.p4", "(bit<8>) sums & 0x3F", "(bit<8>) sums & 0x07"),
     Planted("op not compared", "v1model/slot.p4", "++ hdr.netsum.op ++", "++ 4w1 ++"),
     Planted(
-        "pool range not checked", "v1model/netsum.p4", "meta.admission.room == 0 || (bit<32>)", "(bit<32>)"
+        "pool range not checked",
+        "v1model/netsum.p4",
+        "meta.admission.indices_left == 0 || (bit<32>)",
+        "(bit<32>)",
     ),
     Planted("age of 2^31 is newer", "v1model/slot.p4", "age[31:31] == 1", "age > 0x80000000"),
     Planted(

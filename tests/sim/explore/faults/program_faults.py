@@ -245,7 +245,7 @@ PROGRAM_FAULTS: Final = (
         "header-only-not-cleared",
         "who needs no lanes of the older chunk gets none of the newer one",
         (HEADER_ONLY,),
-        _without(_NEWER, "_header_back"),
+        _without(_NEWER, "_header_only"),
         harmless="the worker asks, and the answer to its retransmission has the lanes",
     ),
     Fault(

@@ -133,7 +133,7 @@ control NetsumIngress(inout headers_t hdr, inout target_metadata_t target, inout
             admission.apply(hdr, target.shared);
             if (!target.shared.admission.admitted) {
                 target.shared.outcome = OUTCOME_NOT_ADMITTED;
-            } else if (target.shared.admission.room == 0 || (bit<32>) target.shared.admission.index >= POOL_INDICES) {
+            } else if (target.shared.admission.indices_left == 0 || (bit<32>) target.shared.admission.index >= POOL_INDICES) {
                 target.shared.outcome = OUTCOME_OUT_OF_RANGE;
             } else {
                 slot.apply(hdr, target.shared);
