@@ -49,6 +49,7 @@ PLANTED: Final = (
         "v1model/netsum.p4",
         "meta.admission.indices_left == 0 || (bit<32>)",
         "(bit<32>)",
+        "pool range not checked", "v1model/netsum.p4", "target.shared.admission.room == 0 ||", "false ||"
     ),
     Planted("age of 2^31 is newer", "v1model/slot.p4", "age[31:31] == 1", "age > 0x80000000"),
     Planted(
@@ -84,8 +85,8 @@ PLANTED: Final = (
     Planted(
         "MISMATCH ahead ignored",
         "arrivals",
-        "if not waiting and ahead >= 2 * core.slot_count:",
-        "if not waiting:",
+        "DISPUTED if waiting or ahead < 2 * core.slot_count else STALE",
+        "DISPUTED if waiting else STALE",
     ),
     Planted(
         "deadline not renewed by a RESULT",

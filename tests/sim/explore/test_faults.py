@@ -18,12 +18,15 @@ from sim.explore.schedules import pcap, read_schedule, text, write_schedule
 from sim.explore.search import Search
 from sim.explore.shrink import violates
 from sim.explore.story import events_of
+from tests.sim.explore.blind_faults import MODULES, ROOT
 from tests.sim.explore.faults import __main__ as faults
 from tests.sim.explore.faults.catalogue import FAULTS
 from tests.sim.explore.faults.fault import Fault
 from tests.sim.explore.faults.program import changed_program
 from tests.sim.explore.faults.run import PROGRAMS, faulty_system, look_for
+from tests.sim.explore.planted_faults import PLANTED, Planted
 from tests.sim.explore.programs import compile as programs
+from tests.sim.explore.worker_texts import text_of
 
 PROGRAM = compiled_program(64).json
 MIB = 1 << 20
@@ -46,6 +49,12 @@ def test_every_fault_changes_what_ships(fault: Fault, tmp_path: Path) -> None:
     for old, new in fault.changes:
         assert source.count(old) == 1
         assert old != new
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda each: each.name)
+def test_every_fault_that_reviewers_named_changes_one_piece_of_a_source(planted: Planted) -> None:
+    source = text_of(planted.where) if planted.where in MODULES else (ROOT / "p4" / planted.where).read_text()
+    assert source.count(planted.piece) == 1
 
 
 @pytest.mark.parametrize(
