@@ -5,7 +5,7 @@ none of the fields that say which chunks are under way. Fields that a loop assig
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -99,6 +99,19 @@ class Sources:
                     raise AssertionError(f"{called} assigns {ast.unparse(inner)}: follow {name}")
                 if isinstance(inner, ast.Call):
                     to_read.append(ast.unparse(inner.func))
+
+    def followed(self, functions: Iterable[str]) -> set[str]:
+        """Return functions, and those that they call, but for opaque ones and what these call."""
+        to_read, found = [*functions], set()
+        while to_read:
+            name = to_read.pop()
+            if name not in found and name in self.functions:
+                found.add(name)
+                calls = [
+                    ast.unparse(n.func) for n in ast.walk(self.functions[name]) if isinstance(n, ast.Call)
+                ]
+                to_read += [called for called in calls if called not in self.opaque]
+        return found
 
     def unknown(self, name: str) -> Term:
         """Return an integer that nothing is known about."""
@@ -274,6 +287,9 @@ class Sources:
         for at, values in self._values(node.args, path):
             if name in ("np.int64", "bool", "int", "borrowed"):
                 yield at, values[0]
+            elif name == "min":
+                left, right = map(_integer, values)
+                yield at, z3.If(left < right, left, right)
             elif name == "read_header":
                 yield at, tuple(z3.BitVec(f"header.{i}", BITS) for i in range(12))
             elif name in self.functions and name not in self.opaque:

@@ -7,9 +7,23 @@ from typing import Any
 import z3
 
 from host_agent.protocol.arrivals import ACCEPTED, DISPUTED
-from host_agent.protocol.records import DUE_RETRANSMIT, FAILURE_MISMATCH, PASS_RING, PROBE_RING
+from host_agent.protocol.records import (
+    DUE_RETRANSMIT,
+    FAILURE_MISMATCH,
+    PASS_RING,
+    PROBE_NUMBERS,
+    PROBE_RING,
+)
 from host_agent.protocol.timeout import REPEATS_AT_ONCE
-from host_agent.wire.constants import FLAG_LANES, FLAG_MISMATCH, FLAG_QUORUM, HEADER_BYTES, KIND_RESULT
+from host_agent.wire.constants import (
+    EXPONENT_ALL_ZERO,
+    FLAG_LANES,
+    FLAG_MISMATCH,
+    FLAG_QUORUM,
+    HEADER_BYTES,
+    KIND_RESULT,
+    TREE_LEVEL_SHIFT,
+)
 from tests.proof.induction import Verdict, ask
 from tests.proof.source_paths import BITS, Path_, Record, Sources, Table, item
 
@@ -254,8 +268,17 @@ def _receiving(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
     ], "unsat"  # fmt: skip
     heard = sources.run("_verdict_on_status", [CORE, PASSES, slot, sources.unknown("words"), tuple(header)])
     waiting = z3.And(_slot("in_flight", here) != 0, _slot("chunk", here) & 0xFFFFFFFF == chunk)
-    yield "a MISMATCH about a chunk in flight is heard", [
-        *given, waiting, header[FLAGS] == FLAG_MISMATCH, _fails(heard, lambda p: p.value != DISPUTED)
+    ahead = z3.ULT((chunk - _core("next_chunk")) & 0xFFFFFFFF, 2 * slots)
+    yield "a MISMATCH is heard about a chunk in flight, or one that this worker comes to within two rounds of its slots", [
+        *given, header[FLAGS] == FLAG_MISMATCH,
+        _fails(heard, lambda p: (p.value == DISPUTED) != z3.Or(waiting, ahead)),
+    ], "unsat"  # fmt: skip
+    agrees = z3.And(
+        header[OP] == _field("passes", "op", record),
+        header[FINGERPRINT] == _field("passes", "fingerprint", record),
+    )
+    yield "a STATUS is taken in only if it is about a chunk in flight, and of its op and fingerprint", [
+        *given, _fails(heard, lambda p: z3.And(p.value == ACCEPTED, z3.Not(z3.And(waiting, agrees))))
     ], "unsat"  # fmt: skip
     lower = z3.And(_slot("in_flight", here) == 0, _slot("chunk", here) & 0xFFFFFFFF == chunk)
     yield "a second RESULT of a chunk is not accepted", [
@@ -317,14 +340,25 @@ def _asking(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
     def again(path: Path_) -> Term:
         return _field("slots", "due", slot.index, path) == DUE_RETRANSMIT
 
-    def lost(path: Path_) -> Term:
-        seen, level = path.names["seen"], path.names["level"]
-        held = path.names["slot_chunk"] == _field("slots", "chunk", slot.index) & 0xFFFFFFFF
+    level = flags >> TREE_LEVEL_SHIFT
+    held_back, padding = _core("padding"), _field("slots", "padding", slot.index)
+
+    def held(path: Path_) -> Term:
+        return path.names["slot_chunk"] == _field("slots", "chunk", slot.index) & 0xFFFFFFFF
+
+    def full(path: Path_) -> Term:
         roll = _field("passes", "quorum", record.index) != 0
-        full = z3.If(roll, _truth("is_quorum"), seen == item("path_mask", level))
-        own = (seen >> item("path_worker", level)) & 1 != 0
-        absent = z3.And(roll, _field("passes", "offered", record.index) == 0)
-        return z3.Or(z3.And(held, full), z3.And(z3.Not(z3.And(held, own)), z3.Not(absent)))
+        return z3.And(
+            held(path), z3.If(roll, _truth("is_quorum"), path.names["seen"] == item("path_mask", level))
+        )
+
+    def lost(path: Path_) -> Term:
+        own = (path.names["seen"] >> item("path_worker", level)) & 1 != 0
+        absent = z3.And(
+            _field("passes", "quorum", record.index) != 0,
+            _field("passes", "offered", record.index) == 0,
+        )
+        return z3.Or(full(path), z3.And(z3.Not(z3.And(held(path), own)), z3.Not(absent)))
 
     probe = z3.URem(number, z3.BitVecVal(PROBE_RING, BITS))
     awaited = z3.And(number != 0, item("probe_number", probe) == number)
@@ -332,21 +366,29 @@ def _asking(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
     yield "a STATUS has a chunk sent again only if contribution or RESULT is missing, and the worker has a part in it", [
         *given, _fails(paths, lambda p: z3.And(again(p), z3.Not(lost(p))))
     ], "unsat"  # fmt: skip
-    yield "so does an answer only if its PROBE was sent behind the chunk's last transmission", [
-        *given, awaited, _fails(paths, lambda p: z3.And(again(p), z3.Not(before)))
+    reached = level <= _core("reach")
+    yield "so does an answer only if its PROBE was sent behind the chunk's last transmission, which got to the switch", [
+        *given, awaited, _fails(paths, lambda p: z3.And(again(p), z3.Not(z3.And(before, reached))))
     ], "unsat"  # fmt: skip
-    behind = z3.And(
-        before, path_is_own(paths), _field("slots", "retransmissions", slot.index) < REPEATS_AT_ONCE
-    )
+    behind = z3.And(before, reached, _field("slots", "retransmissions", slot.index) < REPEATS_AT_ONCE)
     yield "an answer behind it has a chunk sent again that is missing", [
         *given, awaited, behind, _fails(paths, lambda p: z3.And(lost(p), z3.Not(again(p))))
     ], "unsat"  # fmt: skip
+    upper = z3.If(level + 1 < _core("levels") - 1, level + 1, _core("levels") - 1) <= _core("reach")
+    yield "a STATUS that answers no PROBE has a chunk sent again if, and only if, a RESULT lacks lanes that can get there", [
+        *given, z3.Not(awaited), _fails(paths, lambda p: again(p) != z3.And(full(p), upper, padding == 0))
+    ], "unsat"  # fmt: skip
+    asked = z3.And(number != EXPONENT_ALL_ZERO, number <= PROBE_NUMBERS)
+    yield "lanes go along where a sum or a RESULT lacked them, and from then on if that was not asked for", [
+        *given,
+        _fails(paths, lambda p: z3.Or(
+            _field("slots", "padding", slot.index, p)
+            != z3.If(z3.And(again(p), z3.Or(full(p), level > 0)), z3.BitVecVal(1, BITS), padding),
+            _core("padding", p)
+            != z3.If(z3.And(z3.Not(awaited), full(p), z3.Not(asked)), z3.BitVecVal(1, BITS), held_back),
+        )),
+    ], "unsat"  # fmt: skip
     yield "a STATUS may have a chunk sent again", [*given, _fails(paths, again)], "sat"
-
-
-def path_is_own(paths: list[Path_]) -> Term:
-    """Return whether a retransmission of this worker gets to the switch that has answered."""
-    return z3.And(*(path.names["level"] <= _core("reach") for path in paths))
 
 
 def _guarded(sources: Sources) -> bool:
@@ -363,16 +405,22 @@ def _guarded(sources: Sources) -> bool:
     return named == calls == 1
 
 
-def lemmas(seed: int = 0, sources: Sources | None = None) -> Iterator[Verdict]:
-    """Ask for each lemma about the worker core."""
+GROUPS: tuple[tuple[Callable[[Sources], Iterator[tuple[str, list[Term], str]]], tuple[str, ...]], ...] = (
+    (_sending, ("_may_send_next", "_send_next")),
+    (_ending, ("_retire",)),
+    (_receiving, ("on_datagram", "_verdict_on_result", "_verdict_on_status")),
+    (_asking, ("_on_status",)),
+)
+"""Lemmas, and the functions that they are about."""
+
+
+def lemmas(seed: int = 0, sources: Sources | None = None, about: str = "") -> Iterator[Verdict]:
+    """Ask for each lemma about the worker core; `about`: for those alone that follow a function."""
     sources = sources or Sources.of_core(OPAQUE, STEADY)
-    for name, terms, expected in (
-        *_sending(sources),
-        *_receiving(sources),
-        *_ending(sources),
-        *_asking(sources),
-    ):
-        yield ask(f"worker: {name}", terms, expected, seed, logic="QF_AUFBV")
+    for group, functions in GROUPS:
+        if not about or about in sources.followed(functions):
+            for name, terms, expected in group(sources):
+                yield ask(f"worker: {name}", terms, expected, seed, logic="QF_AUFBV")
     yield Verdict(
         "worker: chunks begin in a loop of `_may_send_next` alone",
         "yes" if _guarded(sources) else "no",
