@@ -1,7 +1,7 @@
 """The proof by induction: the first state has each invariant, and every action keeps it."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,10 @@ STEPS = tuple(n * 1_000_000 for n in (5, 5, 5, 20, 20, 40, 200))
 """Limits of the solver's attempts, in its own steps, so that a busy machine changes no answer."""
 
 
+Few = Mapping[str, int] | None
+"""Numbers of elements by sort."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The solver's answer to a lemma; `expected` is that of a lemma that holds. Seconds are of the processor."""
@@ -24,6 +28,8 @@ class Verdict:
     answer: str
     expected: str
     seconds: float
+    example: tuple[str, ...] = ()
+    """Values other than 0 of packet, slot and entries that show that the lemma does not hold."""
 
     @property
     def holds(self) -> bool:
@@ -38,15 +44,19 @@ def ask(
     seed: int = 0,
     logic: str = "",
     limits: tuple[int, ...] = STEPS,
+    few: Few = None,
 ) -> Verdict:
     """Ask the solver whether terms can hold together. `logic`: what they are of, if they have no quantifiers.
 
     A search that goes astray is begun again with another seed: most end in milliseconds with one of the first.
+    `few`: look for a few elements of each sort alone. "sat" is then as good as without, and found at once.
     """
     begun = time.process_time()
     answer = "unknown"
+    terms = [*terms, *_no_more_than(few)]
+    shows = expected == "unsat" and not few
     for attempt, limit in enumerate(limits):
-        solver = z3.SolverFor(logic) if logic else z3.SimpleSolver() if expected == "unsat" else z3.Solver()
+        solver = z3.SolverFor(logic) if logic else z3.SimpleSolver() if shows else z3.Solver()
         solver.set("rlimit", limit)
         solver.set("random_seed", seed + 1_000 * attempt)
         # In another order, too: the seed alone changes little.
@@ -54,11 +64,31 @@ def ask(
         answer = str(solver.check())
         if answer != "unknown":
             break
-    return Verdict(lemma, answer, expected, time.process_time() - begun)
+    example = _values(solver.model()) if logic and answer == "sat" != expected else ()
+    return Verdict(lemma, answer, expected, time.process_time() - begun, example)
 
 
-def first_not_so(asked: list[tuple[str, list[Any]]], seed: int = 0, logic: str = "") -> Verdict | None:
-    """Return the first lemma whose terms can hold together, easy ones first; None if none is found. `unknown` is none."""
+def _no_more_than(few: Few) -> Iterator[Any]:
+    """Iterate over sentences that a sort has no more elements than some constants name."""
+    for sort, number in (few or {}).items():
+        element, *known = (z3.Const(f"{sort}#{n}", z3.DeclareSort(sort)) for n in range(number + 1))
+        yield z3.ForAll([element], z3.Or(*(element == each for each in known)))
+
+
+def first_not_so(
+    asked: list[tuple[str, list[Any]]], seed: int = 0, logic: str = "", known: Sequence[Any] = ()
+) -> Verdict | None:
+    """Return the first lemma whose terms can hold together, easy ones first; None if none is found. `unknown` is none.
+
+    `known`: models that may show it, which are tried before the solver is asked.
+    """
+    begun = time.process_time()
+    wrong = [(name, z3.And(*terms)) for name, terms in asked]
+    any_wrong = z3.Or(*(term for _, term in wrong))
+    for model in known:
+        if z3.is_true(model.eval(any_wrong, model_completion=True)):
+            named = next(name for name, term in wrong if z3.is_true(model.eval(term, model_completion=True)))
+            return Verdict(named, "sat", "unsat", time.process_time() - begun, _values(model))
     for limits in (STEPS[:1], STEPS[2:]):
         unknown = []
         for name, terms in asked:
@@ -69,6 +99,20 @@ def first_not_so(asked: list[tuple[str, list[Any]]], seed: int = 0, logic: str =
                 unknown.append((name, terms))
         asked = unknown
     return None
+
+
+def model_of(terms: list[Any], logic: str, seed: int = 0) -> Any:
+    """Return values with which terms hold together."""
+    solver = z3.SolverFor(logic)
+    solver.set("random_seed", seed)
+    solver.add(*terms)
+    assert solver.check() == z3.sat
+    return solver.model()
+
+
+def _values(model: Any) -> tuple[str, ...]:
+    known = [(d.name(), model[d]) for d in model.decls() if d.arity() == 0]
+    return tuple(sorted(f"{name} = {value}" for name, value in known if str(value) not in ("0", "False")))
 
 
 def _first(m: Model, st: State) -> list[Any]:
@@ -122,12 +166,14 @@ def _hypotheses(m: Model, st: State, guarantee: Guarantee) -> list[Any]:
     return [m.forall(i.sorts, lambda *c, i=i: i.body(m, st, *c)) for i in invariants_of(guarantee)]
 
 
-def prove(guarantee: Guarantee, rules: Rules | None = None, seed: int = 0) -> Iterator[Verdict]:
+def prove(
+    guarantee: Guarantee, rules: Rules | None = None, seed: int = 0, few: Few = None
+) -> Iterator[Verdict]:
     """Ask for each invariant of a guarantee whether the first state has it and each action keeps it."""
     for invariant in guarantee.invariants:
         yield _prove_first(guarantee, invariant, rules or Rules(), seed)
         for action in ACTIONS:
-            verdict = _prove_step(guarantee, invariant, action, rules or Rules(), seed)
+            verdict = _prove_step(guarantee, invariant, action, rules or Rules(), seed, few)
             if verdict:
                 yield verdict
 
@@ -141,7 +187,7 @@ def _prove_first(guarantee: Guarantee, invariant: Invariant, rules: Rules, seed:
 
 
 def _prove_step(
-    guarantee: Guarantee, invariant: Invariant, action: Action, rules: Rules, seed: int
+    guarantee: Guarantee, invariant: Invariant, action: Action, rules: Rules, seed: int, few: Few = None
 ) -> Verdict | None:
     m, st, terms = symbolic(rules)
     chosen = _elements(m, action.sorts, action.name)
@@ -161,7 +207,7 @@ def _prove_step(
     hypotheses = _hypotheses(m, st, guarantee)
     return ask(
         f"{guarantee.name}: {invariant.name} | {action.name}",
-        [*terms, *hypotheses, possible, *between, neg(goal)], seed=seed,
+        [*terms, *hypotheses, possible, *between, neg(goal)], seed=seed, few=few,
     )  # fmt: skip
 
 
@@ -180,16 +226,16 @@ def inductive(
     invariants: tuple[Invariant, ...],
     instances: Callable[..., list[Any]],
     seed: int,
-    only: str = "",
     *,
     goals: tuple[Invariant, ...] = (),
     has_models: bool = True,
+    few: Few = None,
 ) -> Iterator[Verdict]:
     """Ask the same of a model with one group of invariants, in whose first state no relation holds.
 
     `goals`: those of them to be shown, if not all.
-    `only`: ask for the steps with these words in their names alone. `has_models`: whether the solver finds a model of the
-    invariants, to show that each action is possible; if not, runs of a few elements show it.
+    `few`: look for a counterexample of a few elements to the steps alone. `has_models`: whether the solver finds a model of
+    the invariants, to show that each action is possible; if not, runs of a few elements show it.
     """
 
     def hypotheses(m: Any, st: State) -> list[Any]:
@@ -205,15 +251,15 @@ def inductive(
             can, after = action.take(m, st, *chosen)
             reads = Reads(after)
             goal = invariant.body(m, reads, *wanted)
-            if reads.read & changes(st, after) and only in f"{invariant.name} | {action.name}":
+            if reads.read & changes(st, after):
                 terms = [*known, *hypotheses(m, st), can, *instances(m, st, chosen, wanted), neg(goal)]
-                yield ask(f"{name}: {invariant.name} | {action.name}", terms, seed=seed)
-        if only or not has_models:
+                yield ask(f"{name}: {invariant.name} | {action.name}", terms, seed=seed, few=few)
+        if few or not has_models:
             continue
         m, st, known = symbolic_model()
         can, _ = action.take(m, st, *elements(m, action.sorts, action.name))
         yield ask(f"{name}: {action.name} is possible", [*known, *hypotheses(m, st), can], "sat", seed)
-    for invariant in () if only else goals or invariants:
+    for invariant in () if few else goals or invariants:
         m, st, known = symbolic_model()
         none = [
             m.forall(tuple(str(f.domain(i)) for i in range(f.arity())), lambda *c, f=f: neg(f(*c)))

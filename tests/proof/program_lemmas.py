@@ -7,14 +7,16 @@ invariants of the program and of the controller. How much a packet may grow, and
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import z3
 
 from sim.switch import ir
 from sim.switch.loader import load_program
 from tests.proof import program_neighbours
-from tests.proof.induction import Verdict, ask
+from tests.proof.induction import Verdict, ask, model_of
 from tests.proof.program_expected import (
     CONTRIBUTE,
     HEADER_ONLY_FIELD,
@@ -136,6 +138,21 @@ def of_lane(ingress: Ingress, lane: int) -> Iterator[Lemma]:
     yield f"lane {lane} of the packet", [*good, x.leaves, x.out_lanes, end["lanes", f"lane_{lane}"] != x.lane]
 
 
+def lanes_unlike_the_first(ingress: Ingress) -> list[int]:
+    """Return the lanes whose formulas differ from the first one's in more than the names of the values in them."""
+    start, end = ingress.step.start, ingress.step.end
+    own, stored = z3.BitVecs("own stored", 32)
+
+    def formulas(lane: int) -> list[Term]:
+        places = ("lanes", f"lane_{lane}"), ("register", f"NetsumIngress.slot.lanes.lane_{lane}")
+        names = [*zip((start[place] for place in places), (own, stored), strict=True)]
+        return [z3.substitute(end[place], *names) for place in places]
+
+    first = formulas(0)
+    lanes = range(1, ingress.lane_bytes // 4)
+    return [n for n in lanes if not all(a.eq(b) for a, b in zip(formulas(n), first, strict=True))]
+
+
 def lemmas(ingress: Ingress) -> Iterator[Lemma]:
     """Iterate over the lemmas of a program's ingress; of the lanes, those of the first."""
     yield from of_lane(ingress, 0)
@@ -146,11 +163,6 @@ def lemmas(ingress: Ingress) -> Iterator[Lemma]:
     x = Expected(packet, ingress.lane_bytes)
     index = z3.ZeroExt(48, x.index)
     at_other = z3.Or(*(z3.And(condition, at != index) for condition, at in step.indices))
-    for bitmap, value in step.counts:
-        workers = z3.BitVec("workers", 32)
-        yield "CountWorkers counts the workers of a bitmap", [
-            z3.substitute(value, (bitmap, workers)) != number_of_bits(workers)
-        ]  # fmt: skip
     yield "every access to a register is at the admission's index", [*good, at_other]
     yield "no register is accessed unless the packet is admitted and in range", [
         *good, z3.Not(x.reaches_slot), z3.Or(*(condition for condition, _ in step.indices)),
@@ -238,6 +250,11 @@ def lemmas(ingress: Ingress) -> Iterator[Lemma]:
     yield "a packet for the switch that is for no port of its own ends here", [*other, z3.Not(nowhere)]
     before, after = ({n: ingress.meta(n, f) for n in ("is_request", "send", "ipv4_is_new")} for f in (s, end))
     yield from program_neighbours.lemmas(step, before, after)
+    for bitmap, value in step.counts:
+        workers = z3.BitVec("workers", 32)
+        yield "CountWorkers counts the workers of a bitmap", [
+            z3.substitute(value, (bitmap, workers)) != number_of_bits(workers)
+        ]  # fmt: skip
 
 
 def cases(ingress: Ingress, seed: int = 0) -> Iterator[Verdict]:
@@ -246,3 +263,11 @@ def cases(ingress: Ingress, seed: int = 0) -> Iterator[Verdict]:
     x = Expected(Packet(ingress.step, 0), ingress.lane_bytes)
     for name, counted in x.counted.items():
         yield ask(f"{name} is possible", [*good, counted], "sat", seed, "QF_UFBV")
+
+
+@cache
+def packets() -> list[Any]:
+    """Return a packet, with a slot and entries, for each outcome of the shipped program."""
+    ingress = Ingress.of(load("netsum_v1model_64"))
+    x = Expected(Packet(ingress.step, 0), ingress.lane_bytes)
+    return [model_of([*_hypotheses(ingress), counted], "QF_UFBV") for counted in x.counted.values()]

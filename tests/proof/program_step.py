@@ -169,6 +169,7 @@ def _act(
         if at not in arriving:
             continue
         here, fields = _merged(arriving.pop(at))
+        here = z3.simplify(here)  # True again where two ways have met
         if primitive.op in ("_jump", "_jump_if_zero"):
             target = primitive.args[-1]
             assert isinstance(target, ir.Const)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.proof.faults import FaultRun, search
-from tests.proof.induction import Verdict, inductive
+from tests.proof.induction import Few, Verdict, inductive
 from tests.proof.invariant import Invariant
 from tests.proof.logic import Finite, Signature, State, Symbolic, Term, conj, disj, implies, ite, neg, same
 from tests.proof.one_switch import Action, Step
@@ -313,9 +313,15 @@ def _instances(m: Model, st: State, chosen: list[Term], goals: list[Term]) -> li
     return [_two_rounds_on(m, *pair) for pair in pairs]
 
 
-def lemmas(seed: int = 0, **rules: bool) -> Iterator[Verdict]:
+def lemmas(seed: int = 0, few: Few = None, **rules: bool) -> Iterator[Verdict]:
     """Ask whether the first state has each invariant, whether each action keeps it, and whether each action is possible."""
-    return inductive("quorum chunks", lambda: symbolic(**rules), ACTIONS, INVARIANTS, _instances, seed)
+    return inductive(
+        "quorum chunks", lambda: symbolic(**rules), ACTIONS, INVARIANTS, _instances, seed, few=few
+    )
+
+
+FEW = {"Worker": 2, "Chunk": 6, "Cell": 4}
+"""Elements that a lemma's counterexample is looked for with."""
 
 
 FAULTS: dict[str, tuple[str, tuple[int, ...]]] = {

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.proof.faults import FaultRun, random_runs, search
-from tests.proof.induction import Verdict, inductive
+from tests.proof.induction import Few, Verdict, inductive
 from tests.proof.invariant import Invariant
 from tests.proof.logic import Finite, State, Symbolic, Term, conj, disj, implies, ite, neg
 from tests.proof.trees import ACTIONS, FIXED, STATE, Model
@@ -230,21 +230,29 @@ def _between(m: Model, earlier: Term, later: Term) -> Term:
     return implies(alike, conj(f.before(earlier, middle), f.before(middle, later)))
 
 
-def lemmas(seed: int = 0, only: str = "", **rules: bool) -> Iterator[Verdict]:
-    """Ask for each lemma, or for those with some words in their names; a rule that is False is left out of the model."""
+def lemmas(seed: int = 0, few: Few = None, **rules: bool) -> Iterator[Verdict]:
+    """Ask for each lemma; a rule that is False is left out of the model."""
 
     def shown(
         group: tuple[Invariant, ...], instances: Any, goals: tuple[Invariant, ...], has_paths: bool
     ) -> Iterator[Verdict]:
         return inductive(
-            "trees", lambda: symbolic(has_paths, **rules), ACTIONS, group, instances, seed, only, goals=goals, has_models=False
+            "trees", lambda: symbolic(has_paths, **rules), ACTIONS, group, instances, seed, goals=goals, has_models=False, few=few
         )  # fmt: skip
 
     yield from shown(SUMS, lambda *_: [], SUMS, True)
     yield from shown(ROUNDS, _instances, ROUNDS, False)
 
 
-FAULTS = {"checks_bit": "S1", "waits_for_result": "R1", "waits_for_all": "S1", "is_alone": "R2"}
+FEW = {"Node": 3, "Round": 3, "Value": 1}
+"""Elements that a lemma's counterexample is looked for with."""
+FAULTS = {
+    "compares_tags": "S1",
+    "checks_bit": "S1",
+    "waits_for_result": "R1",
+    "waits_for_all": "S1",
+    "is_alone": "R2",
+}
 """By rule: the theorem that fails without it."""
 
 
@@ -264,7 +272,8 @@ def _small(deep: bool, rounds: int, **rules: bool) -> Model:
 
 def run_without(rule: str) -> FaultRun:
     """Search for a run that has a theorem no longer."""
-    m = _small(rule == "checks_bit", 3 if rule == "waits_for_result" else 1, **{rule: False})
+    rounds = 3 if rule in ("compares_tags", "waits_for_result") else 1
+    m = _small(rule in ("compares_tags", "checks_bit"), rounds, **{rule: False})
     assert isinstance(m.logic, Finite)
     actions = tuple(
         a for a in ACTIONS if a.name not in ("zero", "remove") and (a.name != "other" or rule == "is_alone")
