@@ -94,7 +94,7 @@ class Ingress:
             s["ipv4", "protocol"] == 17, s["udp", "dst_port"] == UDP_PORT,
             self.step.chosen["NetsumIngress.switch_address.switch_address"] == own,
             allowed, z3.Or(op == 1, op == 2, op == 3),
-            s["netsum", "job_id"] != 0, z3.ULE(s["netsum", "job_id"], 255),
+            s["netsum", "job_id"] != 0, z3.ULE(s["netsum", "job_id"], 255),  # the last two: a job's number
         ]  # fmt: skip
 
     def well_formed(self) -> Term:
@@ -222,6 +222,16 @@ def lemmas(ingress: Ingress) -> Iterator[Lemma]:
         for_job = end["job", f"NetsumIngress.{name}"] == z3.ZeroExt(16, packet.job_id)
         right = z3.And(counts == counted, z3.Implies(counts, for_job))
         yield f"{name} counts, for its job", [*good, z3.Not(right)]
+    has_job = z3.And(s["netsum", "$valid$"] == 1, z3.ULE(packet.job_id, 255))
+    job = z3.If(has_job, z3.ZeroExt(16, packet.job_id), 0)
+    counters = [f"NetsumIngress.{name}" for name in x.counted]
+    elsewhere = z3.Or(*(z3.And(end["count", n] == 1, end["job", n] != job) for n in counters))
+    of_any_job = port[:-2]
+    admitted = packet.chosen("admission.worker_admission", "admission.admit")
+    refused = z3.Or(z3.Not(ingress.well_formed()), z3.Not(admitted))
+    yield "what is refused counts for its job, or for 0 if there may be no such job", [
+        *of_any_job, refused, elsewhere,
+    ]  # fmt: skip
     changed = z3.Or(*(end[key] != s[key] for key in s if key[0] == "register" and "lane_" not in key[1]))
     lane = ("register", "NetsumIngress.slot.lanes.lane_0")
     changed = z3.Or(changed, end[lane] != s[lane])
