@@ -1,5 +1,6 @@
 """How a process group reduces: options of the group, or of the environment."""
 
+import contextlib
 import os
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
@@ -45,6 +46,7 @@ class Options:
     secret: str | None = field(default=None, repr=False)
     on_corruption: OnCorruption = "raise"
     private: bool = False
+    scale: float = 0.0
     exact: bool = False  # Whether SUM and AVG of floats are correctly rounded; not with fewer bits.
 
     def __post_init__(self) -> None:
@@ -66,7 +68,7 @@ class Options:
             if each.type is bool:
                 values[each.name] = is_on(variable)
             elif text:
-                values[each.name] = int(text) if text.isdecimal() and each.name != "secret" else text
+                values[each.name] = text if each.name == "secret" else _number_or(text)
         if not isinstance(values.get("seed", 0), int):
             raise MisuseError(f"NETSUM_SEED: expected a whole number, got {values['seed']!r}")
         return cls(**values)
@@ -74,7 +76,7 @@ class Options:
     @property
     def trust(self) -> Trust:
         """How results are checked."""
-        return Trust(self.verify, self.secret, self.on_corruption, self.private)
+        return Trust(self.verify, self.secret, self.on_corruption, self.private, self.scale)
 
     def of(self, array: Array, op: str, rounds_to: str, ranks: int) -> dict[str, Any]:
         """Return the arguments of `Communicator.allreduce`.
@@ -96,3 +98,11 @@ class Options:
         if bits != "full" and dtype.name in ("float32", "float16") and adds:
             arguments |= {"bits": bits, "rounding": self.rounding, "seed": self.seed}
         return arguments
+
+
+def _number_or(text: str) -> int | float | str:
+    """Return a text as a number, if it is one."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text

@@ -1,5 +1,6 @@
 """A collective with its check: codecs that keep digests, one more pass behind the arrays, and the verdict."""
 
+import math
 import secrets
 from dataclasses import replace
 from typing import Any, Final
@@ -31,8 +32,7 @@ from host_agent.verification.seals import (
     judge,
 )
 from host_agent.wire import fingerprint
-from host_agent.wire.constants import OP_SUM
-from netsum_common.compiled import Words
+from host_agent.wire.constants import EXPONENT_BIAS, OP_SUM
 
 _ENCODE, _DECODE, _EXPONENT = ROUTINES
 _FIELD_BITS: Final = 31
@@ -74,7 +74,7 @@ class Checks:
         for part in masks.parts(work, blocks, divisible):
             if isinstance(part, Pass):
                 watched = _Watched(part, keys, self._disjoint)
-                watched.mask(codec, *masks.last, keys)
+                watched.mask(codec, masks, keys)
                 self._watched.append(watched)
             yield part
 
@@ -161,6 +161,9 @@ class Checks:
         uncovered = sum(int(each.record["uncovered"][0]) for each in self._watched)
         if uncovered:
             found.append(f"{uncovered} packets lack what this worker contributed")
+        beyond = sum(int(each.record["beyond"][0]) for each in self._watched)
+        if beyond:
+            found.append(f"{beyond} blocks of this worker have elements that are larger than the scale")
         return "; ".join(found)
 
     def _describe(self, segment: Any) -> str:
@@ -231,14 +234,14 @@ class _Watched:
             settings={**codec.settings, "checks": self.record.ctypes.data},
         )
 
-    def mask(self, codec: Codec, masks: Words, common: Words, keys: Keys) -> None:
+    def mask(self, codec: Codec, streams: Masks, keys: Keys) -> None:
         """Mask the lanes of the pass, whose codec it was."""
         assert codec.encode is not None
         assert codec.decode is not None
         own_from, own_to = own_words(self.work, keys.rank, keys.world_size)
         bits = lane_bits(keys.world_size)
         sums = self.work.op == OP_SUM
-        self._streams = masks, common
+        self._streams = masks, common = streams.last
         values = {
             "plain_encode": codec.encode.address,
             "plain_decode": codec.decode.address,
@@ -255,9 +258,16 @@ class _Watched:
             "limit": ((1 << (bits - 1)) - 1) // keys.world_size
             if codec in (FLOAT32, FLOAT64)
             else (1 << 31) - 1,
+            "scale": scale_exponent(codec, streams.scale) if streams.scale and codec.exponent else 0,
         }
         for name, value in values.items():
             self.record[name] = value
+
+
+def scale_exponent(codec: Codec, scale: float) -> int:
+    """Return the wire exponent of all blocks whose elements are at most `scale` in magnitude; of integers, of any."""
+    least, greatest = codec.exponents
+    return greatest if codec is INT32 else min(max(math.frexp(scale)[1] + EXPONENT_BIAS, least), greatest)
 
 
 def blocks_of(work: Pass, lane_count: int) -> int:

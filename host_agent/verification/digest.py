@@ -51,6 +51,9 @@ CHECKS: Final = np.dtype(
             "own_from",  # with these elements of the array
             "own_to",
             "limit",  # magnitude of a lane before it is masked
+            # Wire exponent in place of those of all blocks, so that none shows; 0: none. How many blocks were above it.
+            "scale",
+            "beyond",
         )
     ],
     align=True,
@@ -127,6 +130,9 @@ def _decode(payload: Record, block: int, lane_count: int, headroom: int, lanes: 
 def _exponent(payload: Record, block: int, lane_count: int) -> Integer:
     checks = checks_of(payload)
     found = _call_exponent(checks.exponent, (payload, block, lane_count))
+    if checks.scale != 0:
+        checks.beyond += found > checks.scale
+        found = checks.scale
     carray(pointer(checks.own), (checks.blocks,), np.uint16)[block] = np.uint16(found)
     return found
 

@@ -97,9 +97,13 @@ MASKED: Final = (_encode, _decode)
 
 
 class Masks:
-    """The streams of one attempt at a collective."""
+    """The streams of one attempt at a collective.
 
-    def __init__(self, keys: Keys, number: int, attempt: int) -> None:
+    `scale`: largest magnitude of elements, in place of exponents of blocks; 0: there is none.
+    """
+
+    def __init__(self, keys: Keys, number: int, attempt: int, scale: float = 0.0) -> None:
+        self.scale = scale
         self._key, self._rank, self._ranks = keys.key, keys.rank, keys.world_size
         self._lane_count = keys.lane_count
         self._number = number.to_bytes(5, "big") + attempt.to_bytes(1, "big")

@@ -167,8 +167,10 @@ def write_lanes(plan: Record) -> None:
     own = np.uint64(plan.own_coefficient)
     poison = np.uint64(0)
     for i in range(segments.size):
-        if segments[i].record != 0 and _array(segments[i].checks, np.int64(1), CHECKS)[0].uncovered != 0:
-            poison = np.uint64(plan.poison)
+        if segments[i].record != 0:
+            checks = _array(segments[i].checks, np.int64(1), CHECKS)[0]
+            if checks.uncovered != 0 or checks.beyond != 0:
+                poison = np.uint64(plan.poison)
     for i in range(segments.size):
         data = segments[i].record != 0
         seal = (

@@ -1,5 +1,6 @@
 """The trust that a communicator needs in the network, as options of a communicator or of the environment."""
 
+import math
 import os
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -30,6 +31,9 @@ class Trust:
         controllers and hosts that lie.
     private : bool
         Whether contributions and results are masked with streams from the secret, so that the network learns neither.
+    scale : float
+        Largest magnitude of any element in masked sums: their blocks then travel with one exponent, so that the network does
+        not learn which of them are large, small or zero. A sum with a larger element is refused. 0: each block has its own.
     on_corruption : {"raise", "retry"}
         What happens to a result that fails its check: a `VerificationError`, or one repetition first.
     """
@@ -38,11 +42,15 @@ class Trust:
     secret: Secret | None = field(default=None, repr=False)
     on_corruption: OnCorruption = "raise"
     private: bool = False
+    scale: float = 0.0
 
     def __post_init__(self) -> None:
         check_choice("verify", self.verify, (False, True))
         check_choice("private", self.private, (False, True))
         check_choice("on_corruption", self.on_corruption, ("raise", "retry"))
+        number = isinstance(self.scale, int | float) and 0 < self.scale < math.inf
+        if self.scale != 0 and not (number and self.private):
+            raise MisuseError(f"scale: expected a positive number, with private=True, got {self.scale!r}")
 
     @classmethod
     def from_environment(cls, **given: Any) -> "Trust":
@@ -89,7 +97,7 @@ class Verifier:
         self._load()
         private = self._trust.private
         made = private_request(request, world_size) if private else request
-        return VerifiedRequest(made, self._session, self._trust.on_corruption, private)
+        return VerifiedRequest(made, self._session, self._trust.on_corruption, private, self._trust.scale)
 
     def _load(self) -> None:
         if not self._loaded:

@@ -29,6 +29,7 @@ class VerifiedRequest(Request[T]):
     session: Session
     on_corruption: OnCorruption = "raise"
     private: bool = False
+    scale: float = 0.0  # As for `Trust`.
 
     def plan(self, admission: Admission, sequence: int) -> Collective[T]:
         """Plan the collective and its check; see `Request.plan`."""
@@ -42,7 +43,7 @@ class VerifiedRequest(Request[T]):
             """Yield the passes of the collective and its check."""
             keys = make_keys(self.session.key, admission.rank, admission.world_size, admission.lanes)
             checks.append(Checks(keys, sequence, len(checks), first.disjoint))
-            masks = Masks(keys, sequence, len(checks) - 1) if self.private else None
+            masks = Masks(keys, sequence, len(checks) - 1, self.scale) if self.private else None
             for step in attempts[-1].passes:
                 if not isinstance(step, Pass):
                     yield step
@@ -89,7 +90,9 @@ class VerifiedRequest(Request[T]):
                 result = out
             return result  # type: ignore[no-any-return]
 
-        mark = first.label_mark ^ fingerprint(kind="verified", retries=retries, private=self.private)
+        mark = first.label_mark ^ fingerprint(
+            kind="verified", retries=retries, private=self.private, scale=str(self.scale)
+        )
         return Collective(
             first.what, first.elements, passes(), finish, label_mark=mark, may_offer=first.may_offer
         )

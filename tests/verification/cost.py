@@ -1,11 +1,14 @@
 """Processor time of checks and masks for each element and direction: ``python -m tests.verification.cost``.
 
-A float32 array is encoded and decoded by the codec's routines, with digests, and with masks and digests, in cache and in memory;
-the least of some runs counts. Streams are timed apart, as they are generated for many packets at a time.
+A float32 array is encoded and decoded by the codec's routines, with digests, and with masks and digests, in cache and in memory:
+medians of some repeats, which take the modes in turns of both orders, with the least and the most. Streams are timed apart, as
+they are generated for many packets at a time.
 """
 
+import os
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +26,8 @@ from netsum_common.compiled import Records, compiled
 LANES: Final = 256
 WORKERS: Final = 8
 HEADROOM: Final = 3
-RUNS: Final = 7
+REPEATS: Final = 3
+MODES: Final = ("plain", "verify", "private")
 SIZES: Final = {"in cache (128 KiB)": 1 << 15, "in memory (64 MiB)": 1 << 24}
 
 
@@ -51,25 +55,22 @@ def receive(record: Records, blocks: int) -> None:
 
 
 def timed(call: Callable[[], Any], elements: int) -> float:
-    """Return the processor time of a call in nanoseconds for each element, the least of some runs."""
-    repeats = max(1, (1 << 24) // elements)
+    """Return the processor time of a call in nanoseconds for each element."""
+    calls = max(1, (1 << 24) // elements)
     call()
-    best = float("inf")
-    for _ in range(RUNS):
-        began = time.process_time_ns()
-        for _ in range(repeats):
-            call()
-        best = min(best, (time.process_time_ns() - began) / repeats / elements)
-    return best
+    began = time.process_time_ns()
+    for _ in range(calls):
+        call()
+    return (time.process_time_ns() - began) / calls / elements
 
 
-def measure(size: int) -> dict[str, dict[str, float]]:
-    """Return the times of each mode and step."""
+def measure(size: int, modes: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return the times of each mode and step, once."""
     array = np.random.default_rng(1).normal(size=size).astype(np.float32)
     keys = make_keys(b"k" * 32, 0, WORKERS, LANES)
     blocks = size // LANES
     found = {}
-    for mode in ("plain", "verify", "private"):
+    for mode in modes:
         work, checks = Pass(FLOAT32, 1, 0, array, np.zeros_like(array)), Checks(keys, 0, 0, False)
         passes = [work]
         if mode == "verify":
@@ -98,20 +99,26 @@ def measure(size: int) -> dict[str, dict[str, float]]:
     return found
 
 
+def added(found: dict[str, dict[str, float]], mode: str) -> tuple[float, float]:
+    """Return what a mode adds on the way out and back; three streams are generated for a contribution, one of them for both."""
+    plain, times = found["plain"], found[mode]
+    streams = times.get("streams", 0.0)
+    out = times["encode"] + times["exponents"] - plain["encode"] - plain["exponents"] + times["seals"]
+    back = times["decode"] - plain["decode"] + times["judge"]
+    return out + 2 / 3 * streams, back + streams / 3
+
+
 def main() -> None:
-    """Print the times, and what each mode adds in each direction."""
-    print(f"{machine_and_date()}; ns of processor time an element")
+    """Print what each mode adds in each direction: median, least and most."""
+    print(f"{machine_and_date()}; ns of processor time an element, load {os.getloadavg()[0]:.1f}")
     for label, size in SIZES.items():
-        found = measure(size)
-        for mode, times in found.items():
-            print(f"{label}, {mode}: " + ", ".join(f"{name} {ns:.3f}" for name, ns in times.items()))
-        plain = found["plain"]
-        for mode in ("verify", "private"):
-            times = found[mode]
-            streams = times.get("streams", 0.0)
-            out = times["encode"] + times["exponents"] - plain["encode"] - plain["exponents"] + times["seals"]
-            back = times["decode"] - plain["decode"] + times["judge"]
-            print(f"  {mode} adds {out + 2 / 3 * streams:.2f} out and {back + streams / 3:.2f} back")
+        runs = [measure(size, MODES[:: 1 - 2 * (repeat % 2)]) for repeat in range(REPEATS)]
+        for mode in MODES[1:]:
+            for way, values in zip(
+                ("out", "back"), zip(*(added(run, mode) for run in runs), strict=True), strict=True
+            ):
+                least, median, most = min(values), statistics.median(values), max(values)
+                print(f"{label}, {mode}, {way}: {median:.2f} ({least:.2f} … {most:.2f})", flush=True)
 
 
 if __name__ == "__main__":

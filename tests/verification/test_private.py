@@ -20,6 +20,7 @@ from host_agent.verification.masking import lane_bits
 from host_agent.verification.private import private_request
 from host_agent.verification.secret import Session, read_secret
 from host_agent.verification.verified import OnCorruption, VerifiedRequest
+from host_agent.wire.constants import EXPONENT_BIAS
 from tests.integration.simulated.star import star_switch
 from tests.integration.simulated.tree import TreeNetwork, fabric
 from tests.integration.test_terrible_network import terrible
@@ -38,6 +39,7 @@ def run(
     on_corruption: OnCorruption = "raise",
     lanes: int = 64,
     collectives: int = 1,
+    scale: float = 0.0,
 ) -> list[list[Any]]:
     """Run a request of each worker, several times; returns the results by worker."""
     star = HostileStar(star_switch(lanes), len(requests), 8)
@@ -45,7 +47,7 @@ def run(
     for request in requests:
         session = Session(read_secret(SECRET))
         made = private_request(request, len(requests)) if private else request
-        plans.append([VerifiedRequest(made, session, on_corruption, private)] * collectives)
+        plans.append([VerifiedRequest(made, session, on_corruption, private, scale)] * collectives)
     outcomes = star.run(plans, tamper)
     for each in outcomes:
         for outcome in each:
@@ -255,6 +257,61 @@ def test_a_corrupted_private_result_is_refused_or_repeated_under_other_masks() -
         np.testing.assert_allclose(result, np.sum(parts, axis=0), atol=1e-5)
     sent = [each[0] for each in capture.up.values()]
     assert len(set(sent)) == len(sent)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_with_a_scale_no_exponent_shows(workers: int) -> None:
+    scale, size = 6.0, 64 * 12
+    exponents: set[int] = set()
+
+    def note(datagrams: Datagrams, way: str) -> None:
+        exponents.update(datagrams.field("exponent").tolist())
+
+    magnitudes = np.ldexp(1.0, np.arange(12) - 9).repeat(64)
+    parts = [magnitudes * each for each in arrays(workers, size)]
+    for part in parts:
+        part[:128] = 0.0
+        np.clip(part, -scale, scale, out=part)
+    run([AllReduceRequest(part.astype(np.float32)) for part in parts], note)
+    assert len(exponents) > 5, "the exponents of blocks show where there is no scale"
+    exponents.clear()
+    for dtype in ("float32", "float64"):
+        results = run([AllReduceRequest(part.astype(dtype)) for part in parts], note, scale=scale)
+        headroom = (workers - 1).bit_length()
+        unit = 2.0 ** (np.frexp(scale)[1] + 2 * headroom - 30)
+        for (result,) in results:
+            assert np.abs(result - np.sum(parts, axis=0)).max() <= workers * unit + 1e-6
+    shared = exponents - {0}  # Packets of the check and of keys have none.
+    assert len(shared) == 1
+    assert EXPONENT_BIAS + np.frexp(scale)[1] in shared
+    exponents.clear()
+    integers = [np.arange(size, dtype=np.int32) * (each + 1) for each in range(workers)]
+    for (result,) in run([AllReduceRequest(each) for each in integers], note, scale=scale):
+        assert np.array_equal(result, np.sum(integers, axis=0))
+    assert len(exponents - {0}) == 1
+
+
+@pytest.mark.parametrize("beyond", [9.0, np.inf, np.nan])
+def test_an_element_beyond_the_scale_is_refused_by_all(beyond: float) -> None:
+    parts = arrays(3, 300)
+    parts[1][200] = beyond
+    star = HostileStar(star_switch(64), 3, 8)
+    session = [Session(read_secret(SECRET)) for _ in parts]
+    plans = [
+        [VerifiedRequest(private_request(AllReduceRequest(part), 3), each, "raise", True, 4.0)]
+        for part, each in zip(parts, session, strict=True)
+    ]
+    errors = [outcomes[0].error for outcomes in star.run(plans)]
+    assert all(isinstance(error, VerificationError) for error in errors), errors
+    assert "; 1 blocks of this worker have elements that are larger than the scale" in str(errors[1])
+
+
+@pytest.mark.parametrize("scale", [-1.0, np.nan, np.inf, "large"])
+def test_a_scale_that_is_none_is_refused(scale: Any) -> None:
+    with pytest.raises(MisuseError, match="^scale: expected a positive number, with private=True, got "):
+        Trust(secret=SECRET, private=True, scale=scale)
+    with pytest.raises(MisuseError, match="^scale: expected a positive number, with private=True, got 1.0"):
+        Trust(secret=SECRET, scale=1.0)
 
 
 @pytest.mark.parametrize(
