@@ -4,6 +4,8 @@
 workers then go on in the old epoch, which the switches still hold.
 """
 
+import itertools
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,16 +20,20 @@ from host_agent.words import plural
 FIRST_BACKOFF_S = 1.0
 LAST_BACKOFF_S = 60.0
 
+_attempts = itertools.count(1 + secrets.randbits(31))  # Not those of an earlier controller.
+
 
 @dataclass
 class _Waiting(Move):
     """A move with the timer that gives it up."""
 
     timer: Timer = field(default_factory=Timer)
+    attempt: int = field(default_factory=_attempts.__next__)  # Tells its answers from those to earlier moves.
 
     def hold(self, job: ServiceJob) -> ToWorker:
         """Return the message to a worker at this stage."""
-        message = jobs_pb2.Hold(epoch=job.record.epoch, missing=self.missing(job.members))
+        missing = self.missing(job.members)
+        message = jobs_pb2.Hold(epoch=job.record.epoch, missing=missing, attempt=self.attempt)
         if self.until is not None:
             message.until = self.until
         return ToWorker(hold=message)
@@ -71,6 +77,8 @@ class Moves:
         move = self._moves.get(job)
         if move is None or job.state is not JobState.HELD or held.epoch != job.record.epoch:
             return None
+        if held.attempt not in (0, move.attempt):
+            return None  # The worker has not heard that an earlier move was given up.
         if held.fixed:
             self.give_up(job, f"worker {member.rank} cannot take part: {held.fixed}")
             return None

@@ -58,6 +58,7 @@ class Membership(Closing, OfOneProcess):
         self._closed = threading.Event()
         self._making = threading.RLock()  # held while a communicator gets its epoch
         self._held: jobs_pb2.Hold | None = None
+        self._attempt = 0  # The last attempt to move the job.
         self._leaf = LeafKeeper(controller, tls, self._no_leaf)
         self._reporter = threading.Thread(target=self._report, name="netsum-report", daemon=True)
         try:
@@ -338,11 +339,13 @@ class Membership(Closing, OfOneProcess):
         used = self.admission
         if hold.epoch != used.epoch:
             return
+        self._attempt = hold.attempt
         communicator = self._communicator()
         if communicator is None or communicator.admission != used:
             self._held = hold  # For a communicator that is made before the move.
             fixed = "it uses its admission without its membership" if is_used(used) else ""
-            self._stream.send(FromWorker(held=jobs_pb2.Held(epoch=used.epoch, fixed=fixed)))
+            held = jobs_pb2.Held(epoch=used.epoch, fixed=fixed, attempt=hold.attempt)
+            self._stream.send(FromWorker(held=held))
             return
         failure = communicator.lifecycle.cause
         closed = communicator.lifecycle.state is LifecycleState.CLOSED
@@ -356,7 +359,9 @@ class Membership(Closing, OfOneProcess):
 
     def _send_position(self, epoch: int, position: Position, fixed: str = "") -> None:
         """Report how far this worker has come; `fixed`: why it cannot take part in a move, if it cannot."""
-        held = jobs_pb2.Held(epoch=epoch, begun=position.begun, ended=position.ended, fixed=fixed)
+        held = jobs_pb2.Held(
+            epoch=epoch, begun=position.begun, ended=position.ended, fixed=fixed, attempt=self._attempt
+        )
         self._stream.send(FromWorker(held=held))
 
     def _release(self, epoch: int) -> None:

@@ -116,6 +116,10 @@ class Worker:
         self.say(again=jobs_pb2.Again(epoch=epoch, **self.asking))
         self.world.simulation.at(AGAIN_S, self._ask, epoch)
 
+    def repeat(self) -> None:
+        """Send the port again, which only a worker out of order does."""
+        self._receive()
+
     def work(self, collectives: int) -> None:
         """Begin and end some collectives, unless a move holds it."""
         if self._held is None and self.admission is not None:
@@ -211,7 +215,8 @@ class Worker:
 
     def _tell_position(self) -> None:
         if self._held is not None:
-            self.say(held=jobs_pb2.Held(epoch=self.epoch, begun=self.began, ended=self.ended))
+            position = {"begun": self.began, "ended": self.ended, "attempt": self._held.attempt}
+            self.say(held=jobs_pb2.Held(epoch=self.epoch, **position))
 
     def _later(self, call: Callable[..., object], *arguments: Any) -> None:
         self.world.simulation.at(self._chance.choice((0.0, 0.001, 0.1)), call, *arguments)

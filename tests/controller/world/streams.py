@@ -176,7 +176,7 @@ def _without_secrets(words: str) -> str:
     for part in words.split(" "):
         if skip:
             skip = False
-        elif part in ("lease:", "token:"):
+        elif part in ("lease:", "token:", "attempt:"):
             skip = True
         else:
             parts.append(part)
