@@ -25,7 +25,7 @@ from tests.proof.epoch_hypotheses import Epoch
 
 CALM_S = 150.0
 """How long nothing goes wrong before the end, in seconds: longer than every deadline and back-off of the service."""
-CLEARED_S = 40.0
+CLEARED_S = 150.0
 MOST_STEPS = 8_000
 
 
@@ -210,6 +210,11 @@ class World:
             for number, each in enumerate(asking):
                 if number != but:
                     each.ask(resize=True)
+
+    def _repeat(self, choice: int) -> None:
+        worker = self._jobs_worker(choice)
+        if worker is not None and worker.placed:
+            worker.repeat()
 
     def _work(self, choice: int, collectives: int) -> None:
         worker = self._jobs_worker(choice)

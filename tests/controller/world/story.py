@@ -146,6 +146,7 @@ _STEPS: Mapping[str, Callable[[Random], tuple[str, tuple[Any, ...]]]] = {
     "again": lambda chance: ("again", (chance.randrange(12), chance.random() < 0.5)),
     "resize": lambda chance: ("resize", (chance.randrange(12), chance.choice((-1, -1, 0)))),
     "work": lambda chance: ("work", (chance.randrange(12), chance.randrange(1, 5))),
+    "repeat": lambda chance: ("repeat", (chance.randrange(12),)),
     "restart_switch": lambda chance: (
         "restart_switch",
         (chance.randrange(4), chance.choice((0.0, 0.5, 12.0))),
@@ -185,6 +186,7 @@ _OFTEN: Mapping[str, tuple[float, float]] = {
     "again": (0.7, 3),
     "resize": (0.7, 4),
     "work": (0.5, 1),
+    "repeat": (0.1, 1),
     "restart_switch": (0.5, 2),
     "break_session": (0.5, 2),
     "hang": (0.3, 1),
