@@ -215,8 +215,9 @@ class Worker:
 
     def _tell_position(self) -> None:
         if self._held is not None:
-            position = {"begun": self.began, "ended": self.ended, "attempt": self._held.attempt}
-            self.say(held=jobs_pb2.Held(epoch=self.epoch, **position))
+            attempt = self._held.attempt
+            held = jobs_pb2.Held(epoch=self.epoch, begun=self.began, ended=self.ended, attempt=attempt)
+            self.say(held=held)
 
     def _later(self, call: Callable[..., object], *arguments: Any) -> None:
         self.world.simulation.at(self._chance.choice((0.0, 0.001, 0.1)), call, *arguments)

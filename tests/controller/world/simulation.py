@@ -162,7 +162,7 @@ class Loop(asyncio.BaseEventLoop):
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self._pools: dict[ThreadPoolExecutor, Pool] = {}
         self.set_exception_handler(self._faulty)
-        self.set_task_factory(self._task)
+        self.set_task_factory(self._task)  # type: ignore[arg-type]  # it takes no further arguments
         simulation.loops.append(self)
 
     def time(self) -> float:
@@ -200,10 +200,12 @@ class Loop(asyncio.BaseEventLoop):
         finally:
             asyncio._set_running_loop(None)
 
-    def call_soon_threadsafe(self, callback: Any, *arguments: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Any, *arguments: Any, context: Any = None
+    ) -> asyncio.Handle:
         return self.call_soon(callback, *arguments, context=context)
 
-    def run_in_executor(self, executor: Any, function: Any, *arguments: Any) -> Any:
+    def run_in_executor(self, executor: Any, function: Any, *arguments: Any) -> Any:  # type: ignore[override]
         if executor._shutdown:
             raise RuntimeError("cannot schedule new futures after shutdown")
         future = self.create_future()
@@ -279,8 +281,8 @@ class Pool:
         if not self._waiting:
             return  # The process has been killed.
         work, future = self._waiting[0]
-        self._thread = _idle.pop() if _idle else Thread()
-        self._run(lambda thread=self._thread: thread.begin(lambda: self._carry_out(work, future)))
+        thread = self._thread = _idle.pop() if _idle else Thread()
+        self._run(lambda: thread.begin(lambda: self._carry_out(work, future)))
 
     def _carry_out(self, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
         result, fault = None, None

@@ -76,7 +76,8 @@ def story_of(seed: int | str) -> Story:
     )
     kinds = [kind for kind, often in _OFTEN.items() if chance.random() < often[0]]
     weights = [_OFTEN[kind][1] for kind in kinds]
-    steps, now = [], 0.5
+    steps: list[Step] = []
+    now = 0.5
     for _ in range(chance.choice((10, 20, 40))):
         make = chance.choices(kinds, weights)[0] if steps else "join"
         steps.append(Step(round(now, 4), *_STEPS[make](chance)))
