@@ -133,6 +133,17 @@ class NetsumProcessGroup(ThroughGloo):
         return made
 
     @property
+    def supports_reconfigure(self) -> bool:
+        """Whether PyTorch can give the group other ranks; its handle would be that of the inner Gloo group."""
+        return False
+
+    def reconfigure(self, *_: Any) -> Any:
+        """Refuse."""
+        raise NotImplementedError("groups of netsum change their ranks by netsum.torch.resize()")
+
+    get_reconfigure_handle = reconfigure
+
+    @property
     def newcomers(self) -> int:
         """How many ranks wait to be added (`netsum.torch.resize`)."""
         return self._slots.newcomers

@@ -14,6 +14,7 @@ pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'"
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
 from tests.integration.torch_ranks import Ranks
 
@@ -262,8 +263,25 @@ def _split(rank: int, world: int) -> None:
         made.shutdown()
     split = _error_of(lambda: _split_by_pytorch(rank))
     assert split in ("", "No device associated with the default pg, not safe to split any process groups")
+    assert not dist.group.WORLD.supports_reconfigure
+    with pytest.raises(NotImplementedError, match="by netsum.torch.resize()"):
+        dist.group.WORLD.get_reconfigure_handle()
     with pytest.raises(NotImplementedError, match="cannot be merged"):
         dist.group.WORLD.merge_remote_group(dist.HashStore(), 4)
+
+
+def test_a_mesh_of_one_dimension_is_unflattened(ranks: Ranks) -> None:
+    ranks.run(_unflattened)
+
+
+def _unflattened(rank: int, world: int) -> None:
+    mesh: Any = init_device_mesh("cpu", (world,), mesh_dim_names=("all",))
+    made = mesh._unflatten("all", (world, 1), ("data", "tensor"))
+    group = made.get_group("data")
+    assert dist.get_backend(group) == "netsum"
+    tensor = torch.full((3,), rank + 1.0)
+    dist.all_reduce(tensor, group=group)
+    assert tensor.tolist() == [sum(range(world + 1))] * 3
 
 
 def _split_by_pytorch(rank: int) -> None:
