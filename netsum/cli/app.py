@@ -9,7 +9,7 @@ from netsum.cli.aggregator import aggregator_app
 from netsum.cli.bench import bench_app
 from netsum.cli.compression import compression_app
 from netsum.cli.controller import controller_app
-from netsum.cli.exits import CommandGroup
+from netsum.cli.exits import PANELS, CommandGroup
 from netsum.cli.job import job_app
 from netsum.cli.parameters import Commands
 from netsum.cli.run import run_app
@@ -24,10 +24,10 @@ app = Commands(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="`netsum help COMMAND` is `netsum COMMAND --help`. Laboratory commands compute and measure; no network needs them.",
 )
 
-TRY, OPERATE, LOOK = "Try it", "Operate it", "Look closer"
-
+TRY, OPERATE, LOOK, LABORATORY = PANELS
 
 NAMED_BY_VERSION = ("numpy", "numba", "llvmlite", "grpcio", "protobuf", "torch")
 
@@ -69,22 +69,22 @@ sim_app.command(
     epilog=record.EPILOG,
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
 )(record.sim_record)
-app.add_typer(sim_app, name="sim", rich_help_panel=TRY)
+app.add_typer(sim_app, name="sim", rich_help_panel=LABORATORY)
 app.command("doctor", rich_help_panel=TRY, epilog=doctor.EPILOG)(doctor.doctor)
 app.add_typer(switch_app, name="switch", rich_help_panel=OPERATE)
 app.add_typer(job_app, name="job", rich_help_panel=OPERATE)
 app.add_typer(controller_app, name="controller", rich_help_panel=OPERATE)
 app.add_typer(aggregator_app, name="aggregator", rich_help_panel=OPERATE)
 app.add_typer(testbed_app, name="testbed", rich_help_panel=OPERATE)
-app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
-app.add_typer(compression_app, name="compression", rich_help_panel=LOOK)
-app.add_typer(strategies_app, name="strategies", rich_help_panel=LOOK)
+app.add_typer(bench_app, name="bench", rich_help_panel=LABORATORY)
+app.add_typer(compression_app, name="compression", rich_help_panel=LABORATORY)
+app.add_typer(strategies_app, name="strategies", rich_help_panel=LABORATORY)
 app.command("shell", rich_help_panel=LOOK, epilog=shell.EPILOG)(shell.shell)
 app.command(
     "repro",
-    rich_help_panel=LOOK,
+    rich_help_panel=LABORATORY,
     epilog=repro.EPILOG,
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
 )(repro.repro)
-app.command("explore", rich_help_panel=LOOK, epilog=explore.EPILOG)(explore.explore)
+app.command("explore", rich_help_panel=LABORATORY, epilog=explore.EPILOG)(explore.explore)
 app.command("wireshark", rich_help_panel=LOOK, epilog=wireshark.EPILOG)(wireshark.wireshark)

@@ -20,6 +20,9 @@ from netsum.terminal import echo_error
 from netsum_common.errors import NetsumError
 from netsum_common.logs import recorded
 
+PANELS = ("Try it", "Operate it", "Look closer", "Laboratory")
+"""Parts of the list of commands, in the order in which the help has them."""
+
 _OURS = ("netsum", "netsum_common", "host_agent", "controller", "sim", "topologies")
 
 
@@ -27,7 +30,10 @@ class CommandGroup(DescribedGroup):
     """The group of all commands, whose errors are reported here, and not by Typer."""
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **options: Any) -> Any:  # type: ignore[override]  # Typer names all
-        """Run a command line, and exit with its status."""
+        """Run a command line, and exit with its status; `help COMMAND` is `COMMAND --help`."""
+        args = sys.argv[1:] if args is None else list(args)
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
         with reported_errors():
             status = super().main(args, standalone_mode=False, **options)
         if status == INTERRUPTED:  # While Typer read the arguments: it takes the interruption for itself.
@@ -35,6 +41,13 @@ class CommandGroup(DescribedGroup):
         if not standalone_mode:
             return status
         sys.exit(status if isinstance(status, int) else 0)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the commands, by their panels."""
+        return sorted(
+            super().list_commands(ctx),
+            key=lambda name: PANELS.index(getattr(self.commands[name], "rich_help_panel", PANELS[0])),
+        )
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that the arguments name; SIGTERM and SIGHUP unwind it, so that it cleans up."""

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from docs.manual import Command, command_tree, manual
 from netsum.cli.app import app
+from netsum.cli.exits import PANELS
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYTHING = list(command_tree().all())
@@ -83,3 +84,25 @@ def test_version() -> None:
     assert first == f"netsum {version('netsum')}"
     assert system.startswith(f"Python {platform.python_version()}, {platform.system()}-")
     assert f"numpy {version('numpy')}" in packages
+
+
+@pytest.mark.parametrize("command", ["", "job", "job list"])
+def test_help_and_a_command_is_the_help_of_that_command(command: str) -> None:
+    asked, usual = (
+        CliRunner().invoke(app, words, prog_name="netsum")
+        for words in (["help", *command.split()], [*command.split(), "--help"])
+    )
+    assert (asked.exit_code, asked.stdout) == (0, usual.stdout)
+
+
+def test_the_help_of_no_command_is_an_error_that_names_all() -> None:
+    done = CliRunner().invoke(app, ["help", "nothing"], prog_name="netsum")
+    assert done.exit_code == 2
+    assert "there is no command 'nothing': expected allreduce, doctor" in done.stderr
+
+
+def test_what_a_network_needs_comes_before_the_laboratory() -> None:
+    said = CliRunner().invoke(app, ["--help"], prog_name="netsum").stdout
+    panels = [said.index(f" {name} ") for name in PANELS]
+    assert panels == sorted(panels)
+    assert said.index("│ testbed ") < panels[-1] < said.index("│ sim ")
