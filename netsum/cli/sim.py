@@ -43,21 +43,40 @@ class Chosen:
 
 
 @sim_app.command("list", epilog=epilog("netsum sim list  # the experiments and models that come with netsum"))
-def sim_list() -> None:
+def sim_list(as_json: bool = json_option()) -> None:
     """List the experiments that come with netsum, and the models that jobs can train."""
-    from netsum.terminal import ProgressRows
+    from netsum.terminal import ProgressRows, print_json
     from sim.experiments.experiment import load_experiment, shipped_experiments
     from sim.experiments.models import load_model, shipped_models
 
+    experiments = [(name, load_experiment(name)) for name in shipped_experiments()]
+    models = [(name, load_model(name)) for name in shipped_models()]
+    if as_json:
+        print_json(
+            {
+                "experiments": [
+                    {"name": name, "points": len(read.points), "question": read.question}
+                    for name, read in experiments
+                ],
+                "models": [
+                    {
+                        "name": name,
+                        "parameters": model.parameters,
+                        "forward_ns": model.forward_ns,
+                        "backward_ns": model.backward_ns,
+                    }
+                    for name, model in models
+                ],
+            }
+        )
+        return
     made = ProgressRows("experiment", ">points", "~question")
-    for name in shipped_experiments():
-        read = load_experiment(name)
+    for name, read in experiments:
         made.add(name, str(len(read.points)), read.question)
     made.print()
     print()
     made = ProgressRows("model", ">parameters", ">forward and backward")
-    for name in shipped_models():
-        model = load_model(name)
+    for name, model in models:
         made.add(name, f"{model.parameters:,}", f"{(model.forward_ns + model.backward_ns) / 1e6:.1f} ms")
     made.print()
 

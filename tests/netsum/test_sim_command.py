@@ -1,5 +1,6 @@
 """`netsum sim` from its command line: output and exit status."""
 
+import json
 import os
 import re
 import subprocess
@@ -7,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from netsum.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = '[topology]\nrate = "10gbit"\n[[job]]\nworkers = 2\nsize = "4KiB"\nlanes = 64\n'
@@ -84,3 +88,14 @@ def test_a_run_names_its_results_and_is_not_computed_twice(tmp_path: Path) -> No
     listed = netsum(tmp_path, "list")
     assert "resnet50" in listed.stdout
     assert "quick" in listed.stdout
+
+
+def test_the_list_of_experiments_is_a_document_too() -> None:
+    table, document = (
+        CliRunner().invoke(app, ["sim", "list", *options], prog_name="netsum") for options in ([], ["--json"])
+    )
+    read = json.loads(document.stdout)
+    assert {each["name"] for each in read["experiments"]} >= {"quick", "traces"}
+    for each in read["experiments"] + read["models"]:
+        assert each["name"] in table.stdout
+    assert all(each["points"] >= 1 for each in read["experiments"])
