@@ -23,8 +23,8 @@ from tests.proof.catalogue import of_core
 from tests.proof.induction import Verdict
 from tests.proof.source_paths import Sources
 from tests.proof.worker_faults import ELSEWHERE
-from tests.sim.explore.blind_faults import PROGRAM, SCENARIOS, Fault, core_fault, program_fault
-from tests.sim.explore.planted_faults import MODULES, PLANTED, plant
+from tests.sim.explore.blind_faults import MODULES, PROGRAM, SCENARIOS, Fault, core_fault, program_fault
+from tests.sim.explore.planted_faults import PLANTED, plant
 from tests.sim.explore.worker_texts import text_of, worker_with
 
 SEED, OF_PROGRAM, OF_CORE = 22, 24, 12

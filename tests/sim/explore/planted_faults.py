@@ -47,9 +47,8 @@ PLANTED: Final = (
     Planted(
         "pool range not checked",
         "v1model/netsum.p4",
-        "meta.admission.indices_left == 0 || (bit<32>)",
-        "(bit<32>)",
-        "pool range not checked", "v1model/netsum.p4", "target.shared.admission.room == 0 ||", "false ||"
+        "target.shared.admission.indices_left == 0 ||",
+        "false ||",
     ),
     Planted("age of 2^31 is newer", "v1model/slot.p4", "age[31:31] == 1", "age > 0x80000000"),
     Planted(
