@@ -180,7 +180,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
                     hdr.lanes.setValid();
                     step = LANE_STEP_READ;
                 } else {
-                    // The packet cannot grow: a STATUS says that the slot is full. The worker that needs the lanes retransmits with lanes.
+                    // The packet cannot grow: a STATUS says that the slot is full. A worker that needs lanes sends its own again.
                     is_status = true;
                     parent.present = false;
                 }
