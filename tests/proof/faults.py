@@ -240,7 +240,7 @@ def search(
     raise RuntimeError(f"no run to a state without {theorem.name!r} among {len(origin):,} states")
 
 
-def runs_and_reached(seed: int = 0, runs: int = 16, length: int = 40) -> tuple[set[str], int]:
+def runs_and_reached(seed: int = 0, runs: int = 8, length: int = 40) -> tuple[set[str], int]:
     """Take random runs of one switch without faults: the names of the actions taken, and how many states were checked."""
     m = model_of(Fault("none", Rules(), "", "", rounds=3, epochs=2))
     m.fixed = m.fixed.but(spares=lambda e, w, s, r: w == 1)
