@@ -162,6 +162,12 @@ def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch, secret_file: P
     monkeypatch.setenv("NETSUM_VERIFY", "1")
     assert Trust.from_environment() == Trust(True)
     assert Options.from_environment().trust == Trust(True)
+    monkeypatch.setenv("NETSUM_SCALE", "8.5")
+    with pytest.raises(
+        MisuseError, match=r"^scale: expected a positive number, with private=True, got 8\.5$"
+    ):
+        Options.from_environment()
+    monkeypatch.delenv("NETSUM_SCALE")
     monkeypatch.setenv("NETSUM_SECRET", str(secret_file))
     monkeypatch.setenv("NETSUM_ON_CORRUPTION", "retry")
     assert Options.from_environment().trust == Trust(True, str(secret_file), "retry")
