@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from controller.errors import JobRefusedError, UnknownJobError
 from controller.jobs import Job, WorkerEndpoint
-from controller.ledger import JobLedger
+from controller.ledger import JobLedger, Ledgers
+from controller.trees import Branch, Tree, sending_to
 from host_agent.job_api.job_request import JobRequest
 from netsum_common.targets import Capabilities
 from tests.controller import admitted
@@ -91,6 +92,16 @@ def test_the_epoch_is_the_time_unless_it_has_been_used() -> None:
     second = admit(ledger, "second", now=1000, udp_port=5001)
     third = renew(ledger, first, token=8, now=400)
     assert (first.epoch, second.epoch, third.epoch) == (1000, 1001, 1002)
+
+
+def test_a_job_takes_no_epoch_that_its_workers_had_on_other_switches() -> None:
+    ledgers = Ledgers({"s1": JobLedger(Capabilities(), last_epoch=900)})
+    request = JobRequest("job", 2)
+    ledgers.reserve(request, ["s1"], 64)
+    children = tuple(sending_to(SWITCH[0], endpoints(2), SWITCH[1]))
+    tree = Tree((Branch("s1", children, ((0,), (1,)), None),), {})
+    # Its workers have been given several epochs within one second.
+    assert ledgers.admit(request, tree, token=1, unix_seconds=1000, last_epoch=1003)["s1"].epoch == 1004
 
 
 @pytest.mark.parametrize(("last", "now"), [(0xFFFF_FFFF, 5), (0, 1 << 32), (-1, 0)])
