@@ -183,10 +183,12 @@ class Worker:
             )
             self._expect(kind != "admitted", "it is admitted a second time")
         if kind == "moved":
-            # All have ended the same collectives.
+            # All have ended the same collectives; without a boundary, none was under way.
+            held = self._held
+            boundary = held.until if held is not None and held.HasField("until") else self.ended
             self._expect(
-                self._held is None or self._held.until == self.ended,
-                f"it moves with {self.ended} collectives ended, and the boundary is {self._held}",
+                self.began == self.ended == boundary,
+                f"it moves with {self.began} collectives begun, {self.ended} ended and the boundary {boundary}",
             )
         else:
             self.began = self.ended = 0
