@@ -68,6 +68,7 @@ class World:
         self.operators: list[Operator] = []
         self.happened: Counter[str] = Counter()
         self._folder = folder
+        self._is_calm = False
         self.simulation.folder = str(folder)
         self._ports = 0
         self._names = 0
@@ -271,6 +272,8 @@ class World:
         self.simulation.at(again_s, self._wanted, process)
 
     def _wanted(self, process: Process) -> None:
+        if self._is_calm and process is not self.processes[0]:
+            return
         process.wanted = True
         process.start()
 
@@ -321,6 +324,7 @@ class World:
 
     def _calm(self) -> str:
         """Let nothing go wrong any more; the second controller stops for good."""
+        self._is_calm = True
         for disk in self.disks:
             disk.calm()
         for switch in self.switches.values():
