@@ -113,7 +113,8 @@ def shutdown() -> None:
             _current.pop().close()
 
 
-def _session() -> Session:
+def current_session() -> Session:
+    """Return this process's part in the job."""
     if not _current:
         raise MisuseError("call netsum.jax.init first")
     return _current[0]
@@ -121,12 +122,12 @@ def _session() -> Session:
 
 def rank() -> int:
     """Return this process's rank."""
-    return _session().rank
+    return current_session().rank
 
 
 def size() -> int:
     """Return the number of ranks."""
-    return _session().size
+    return current_session().size
 
 
 def allreduce(tree: Tree, op: Op = "sum", *, label: str = "") -> Tree:
@@ -198,7 +199,7 @@ def mean_of_micro_batches(
         for total, array in zip(totals, jax.tree.leaves(gradient), strict=True):
             total.add(np.asarray(array).astype(total.dtype, copy=False))
     means = [
-        _session()
+        current_session()
         .exact(
             total, "mean", label=f"{label}, array {number}", to=each.dtype.name if _narrow(each.dtype) else ""
         )
@@ -278,7 +279,7 @@ _differentiable.defvjp(_forward, _backward)
 
 def _run(kind: Kind, op: Op, labels: Sequence[str], given: Sequence[Any], taken: Sequence[Any]) -> None:
     """Run the collectives of a call on XLA's buffers."""
-    current = _session()
+    current = current_session()
     for label, source, target in zip(labels, given, taken, strict=True):
         array, out = np.asarray(source), np.asarray(target)
         if kind == "allreduce":

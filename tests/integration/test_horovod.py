@@ -1,0 +1,35 @@
+"""netsum.horovod: `horovod_ranks.py` trains, saves, loads and trains on."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.integration.framework_ranks import run
+
+# Keras imports its backend, so it is not imported here.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("keras") is None, reason="needs Keras: pip install 'netsum[keras]'"),
+]
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_fit_on_two_ranks_is_that_on_one(backend: str, tmp_path: Path) -> None:
+    if find_spec(backend) is None:
+        pytest.skip(f"needs {backend}: pip install {backend}")
+    said = []
+    for world in (1, 2):
+        for status, output in run(
+            world, "horovod_ranks.py", str(tmp_path), KERAS_BACKEND=backend, NETSUM_EXACT="1"
+        ):
+            assert status == 0, output
+            said.append(
+                dict(
+                    line.split(": ", 1) for line in output.splitlines() if line[:7] in ("weights", "losses:")
+                )
+            )
+    alone, one, other = ([float(each) for each in rank["losses"].split()] for rank in said)
+    assert said[1]["weights"] == said[2]["weights"]
+    assert one == other == pytest.approx(alone, rel=1e-4)
+    assert alone[-1] < 0.9 * alone[0]
