@@ -45,6 +45,7 @@ def run(commands: list[str], folder: Path) -> str:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": paths,
         "OMP_NUM_THREADS": "1",
+        "COLUMNS": "200",
     }
     done = subprocess.run(
         ["sh", "-e", "-c", "".join(commands)],
