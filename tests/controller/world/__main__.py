@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import count
 
+from tests.controller.world import minutes
 from tests.controller.world.play import Outcome, play, shrunk
 from tests.controller.world.story import story_of
 
@@ -58,7 +59,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--seeds", type=_seeds, default=None, help="one seed, or FIRST..LAST; default: new ones"
     )
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many minutes")
+    parser.add_argument("--minutes", type=minutes, default=float("inf"), help="stop after so many minutes")
     parser.add_argument("--processor-time", action="store_true", help="count minutes of this process alone")
     parser.add_argument("--go-on", action="store_true", help="do not stop at the first story that fails")
     parser.add_argument(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import controller
+from tests.controller.world import minutes
 
 SOURCE = Path(controller.__file__).parent
 ROOT = SOURCE.parent
@@ -178,8 +179,13 @@ def main(arguments: Sequence[str]) -> int:
     """Look for faults; return how many were not found."""
     parser = argparse.ArgumentParser(prog="python -m tests.controller.world.faults", description=__doc__)
     parser.add_argument("names", nargs="*", help="which faults; default: all")
-    parser.add_argument("--minutes", type=float, default=1.0, help="minutes of processor time for each")
+    parser.add_argument("--minutes", type=minutes, default=1.0, help="minutes of processor time for each")
     options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if not any(name in fault.name for fault in FAULTS)]
+    if unknown:
+        parser.error(
+            f"no fault has {unknown[0]!r} in its name; there are: {', '.join(each.name for each in FAULTS)}"
+        )
     missed = 0
     for fault in FAULTS:
         if options.names and not any(name in fault.name for name in options.names):
