@@ -42,18 +42,23 @@ def children() -> set[int]:
     }
 
 
-def test_a_leaf_is_kept_by_a_process_with_more_than_1024_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit of select(), which a server with many connections passes."""
-    monkeypatch.setattr(
-        leaf, "command_of", lambda _: [sys.executable, "-P", "-m", "tests.host_agent.ready_leaf"]
-    )
+@pytest.fixture(autouse=True)
+def start_ready_leaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let keepers start a process that is ready at once, in place of a switch."""
+    command = [sys.executable, "-P", "-m", "tests.host_agent.ready_leaf"]
+    monkeypatch.setattr(leaf, "command_of", lambda _: command)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
+def test_a_leaf_is_kept_by_a_process_with_more_than_1024_files() -> None:
+    """The limit of select(), which a server with many connections passes."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
     others = children()
     name = f"files-{os.getpid()}"
     keeper = leaf.LeafKeeper(CONTROLLER, TlsFiles(), lambda *_: None)
     with contextlib.ExitStack() as files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
         for _ in range(1024):
             files.enter_context(open(os.devnull, "rb"))
         keeper.keep(name, "127.0.0.1")
@@ -63,16 +68,9 @@ def test_a_leaf_is_kept_by_a_process_with_more_than_1024_files(monkeypatch: pyte
         assert keeper._thread.is_alive()
         keeper.close()
         os.kill(pid, signal.SIGKILL)
-    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_a_leaf_that_was_ready_is_started_again_however_often_it_is_killed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(
-        leaf, "command_of", lambda _: [sys.executable, "-P", "-m", "tests.host_agent.ready_leaf"]
-    )
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+def test_a_leaf_that_was_ready_is_started_again_however_often_it_is_killed() -> None:
     failures: list[tuple[str, str]] = []
     name = f"killed-{os.getpid()}"
     keeper = leaf.LeafKeeper(CONTROLLER, TlsFiles(), lambda *failure: failures.append(failure))
