@@ -306,8 +306,9 @@ class World:
         )
 
     def _until(self, time: float) -> str:
-        self.simulation.at(max(0.0, time - self.simulation.now), lambda: None)
-        while self.simulation.now < time:
+        reached: list[bool] = []  # Set by an event, as sums of times are rounded.
+        self.simulation.at(max(0.0, time - self.simulation.now), reached.append, True)
+        while not reached:
             before = self.simulation.steps
             if not self.simulation.step():
                 return "nothing is left to happen"

@@ -59,6 +59,10 @@ def test_stories_that_found_a_defect_do_so_no_more(story: Story) -> None:
     assert play(story).fault == ""
 
 
+def test_a_story_reaches_a_time_that_is_a_rounded_sum() -> None:
+    assert play(story_of(186397452)).fault == ""
+
+
 def test_a_seed_gives_the_same_story_again() -> None:
     for seed in (9, 10):
         first, second = play(story_of(seed)), play(story_of(seed))
