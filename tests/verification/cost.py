@@ -7,6 +7,7 @@ they are generated for many packets at a time.
 
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -15,10 +16,11 @@ import numpy as np
 
 from host_agent.codecs.block_float import FLOAT32
 from host_agent.codecs.payload import learn_exponent, own_exponent, read_block, write_block
+from host_agent.errors import MisuseError
 from host_agent.protocol.passes import Pass
 from host_agent.verification.checked import Checks
 from host_agent.verification.keys import make_keys
-from host_agent.verification.masking import Masks
+from host_agent.verification.masking import Masks, check_cipher
 from host_agent.verification.seals import judge, write_lanes
 from netsum.bench.machine import machine_and_date
 from netsum_common.compiled import Records, compiled
@@ -110,6 +112,10 @@ def added(found: dict[str, dict[str, float]], mode: str) -> tuple[float, float]:
 
 def main() -> None:
     """Print what each mode adds in each direction: median, least and most."""
+    try:
+        check_cipher()
+    except MisuseError as missing:
+        sys.exit(str(missing))
     print(f"{machine_and_date()}; ns of processor time an element, load {os.getloadavg()[0]:.1f}")
     for label, size in SIZES.items():
         runs = [measure(size, MODES[:: 1 - 2 * (repeat % 2)]) for repeat in range(REPEATS)]

@@ -4,12 +4,15 @@ Four workers on a star of 100 Mbit/s sum float32 arrays over the P4 program. Lin
 nor other work of the machine counts: what a check or masks add is in packets and round trips.
 """
 
+import sys
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from host_agent.collectives import AllReduceRequest
+from host_agent.errors import MisuseError
+from host_agent.verification.masking import check_cipher
 from host_agent.verification.private import private_request
 from host_agent.verification.secret import Session, read_secret
 from host_agent.verification.verified import VerifiedRequest
@@ -73,6 +76,10 @@ def measure(mode: str, size: int) -> Cost:
 
 def main() -> None:
     """Print each mode's time and bytes, and what they add to those of a plain sum."""
+    try:
+        check_cipher()
+    except MisuseError as missing:
+        sys.exit(str(missing))
     for label, size in SIZES.items():
         plain = measure("plain", size)
         for mode in MODES:
