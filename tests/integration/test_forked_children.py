@@ -213,7 +213,7 @@ if pid == 0:
     signal.alarm(20)
     gc.collect()
     os._exit(0)
-print(os.waitpid(pid, 0)[1])
+print(os.waitpid(pid, 0)[1], flush=True)  # The end below writes no buffer out.
 os._exit(0)
 """
 

@@ -18,7 +18,8 @@ function fill(element, attributes, children) {
   return element;
 }
 
-// Make an element like a new one, changing only what differs: focus, selection and open details stay.
+// Make an element like a new one, changing only what differs: focus, selection and open details stay. Children with a `data-key`
+// keep their element when others come, go or change places.
 function patch(old, fresh) {
   if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || key(old) !== key(fresh)) {
     old.replaceWith(fresh);
@@ -32,19 +33,42 @@ function patch(old, fresh) {
     if (!fresh.hasAttribute(name) && !(name === "open" && old.nodeName === "DETAILS")) old.removeAttribute(name);
   for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   for (const name of ["onclick", "oninput", "onchange"]) if (old[name] !== fresh[name]) old[name] = fresh[name];
-  const [before, after] = [[...old.childNodes], [...fresh.childNodes]];
-  after.forEach((child, at) => (at < before.length ? patch(before[at], child) : old.append(child)));
-  before.slice(after.length).forEach((child) => child.remove());
+  const wanted = new Set([...fresh.children].map(key));
+  const kept = new Map();
+  for (const child of [...old.children]) wanted.has(key(child)) ? kept.set(key(child), child) : child.remove();
+  let next = old.firstChild;
+  for (const child of [...fresh.childNodes]) {
+    const same = key(child) ? kept.get(key(child)) : next;
+    kept.delete(key(child));
+    if (!same) {
+      old.insertBefore(child, next);
+      continue;
+    }
+    // An element that moves loses the focus, so others move around the one that has it.
+    while (next !== same && same.contains(document.activeElement)) {
+      const rest = next.nextSibling;
+      old.append(next);
+      next = rest;
+    }
+    if (next === same) next = next.nextSibling;
+    else old.insertBefore(same, next);
+    patch(same, child);
+  }
+  while (next) {
+    const rest = next.nextSibling;
+    next.remove();
+    next = rest;
+  }
 }
 
 const key = (node) => (node.getAttribute && node.getAttribute("data-key")) || "";
 
-// columns: [title, cell of a row, whether it is a number]. Roles are stated because narrow windows show rows as blocks.
-function table(caption, columns, rows) {
+// columns: [title, cell of a row, whether it is a number]. keyOf: gives the rows' `data-key`. Roles are stated because narrow windows show rows as blocks.
+function table(caption, columns, rows, keyOf = () => null) {
   const kind = (column) => (column[2] ? "number" : null);
   const head = columns.map((column) => h("th", { scope: "col", role: "columnheader", class: kind(column) }, column[0]));
   const line = (row) =>
-    h("tr", { role: "row" }, columns.map((column) => h("td", { role: "cell", class: kind(column), "data-label": column[0] }, column[1](row))));
+    h("tr", { role: "row", "data-key": keyOf(row) }, columns.map((column) => h("td", { role: "cell", class: kind(column), "data-label": column[0] }, column[1](row))));
   return h("table", { role: "table", "aria-label": caption },
     h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head)), h("tbody", { role: "rowgroup" }, rows.map(line)));
 }

@@ -94,12 +94,12 @@ const jobLink = (name) => h("a", { href: `#/job/${encodeURIComponent(name)}` }, 
 function attention(jobs, switches) {
   const items = [];
   for (const each of switches)
-    if (each.state !== "ready") items.push(h("li", { class: "bad" }, `switch ${each.name} is ${each.state}: ${each.reason}`));
+    if (each.state !== "ready") items.push(h("li", { class: "bad", "data-key": `switch ${each.name}` }, `switch ${each.name} is ${each.state}: ${each.reason}`));
   for (const job of jobs) {
     const missing = missingOf(job);
-    if (job.state !== "running") items.push(h("li", { class: "wait" }, jobLink(job.name), ` is ${job.state}: ${job.reason || `${workers(missing)} missing`}`));
-    else if (missing.length) items.push(h("li", { class: "bad" }, jobLink(job.name), `: ${workers(missing)} ${goneWord(job, missing)}`));
-    for (const chunk of waitingChunks(job).slice(0, 1)) items.push(h("li", { class: "bad" }, jobLink(job.name), `: ${chunkSentence(chunk)}`));
+    if (job.state !== "running") items.push(h("li", { class: "wait", "data-key": `job ${job.name}` }, jobLink(job.name), ` is ${job.state}: ${job.reason || `${workers(missing)} missing`}`));
+    else if (missing.length) items.push(h("li", { class: "bad", "data-key": `job ${job.name}` }, jobLink(job.name), `: ${workers(missing)} ${goneWord(job, missing)}`));
+    for (const chunk of waitingChunks(job).slice(0, 1)) items.push(h("li", { class: "bad", "data-key": `chunks of ${job.name}` }, jobLink(job.name), `: ${chunkSentence(chunk)}`));
   }
   return items.length ? h("ul", { class: "attention" }, items) : h("p", { class: "ok" }, "Nothing.");
 }
@@ -118,7 +118,7 @@ function jobTable(jobs) {
     ["slots", (job) => count(job.slot_count), true],
     ["elements/s", (job) => si(job.elements_per_s, ""), true],
     ["retransmissions/s", (job) => si(sum(job.workers, "retransmissions_per_s"), ""), true],
-  ], shown));
+  ], shown, (job) => job.name));
 }
 
 // The first rows, and a button that shows all: a table of a thousand rows is slow to draw twice a second.
@@ -138,7 +138,7 @@ function eventTable(caption, events, withJob) {
     ["event", (event) => event.event],
     ["state", (event) => event.after],
     ["reason", (event) => event.reason],
-  ], events);
+  ], events, (event) => [event.at, event.job, event.switch, event.rank, event.event].join(" "));
   made.className = "events";
   return made;
 }
@@ -281,7 +281,7 @@ function jobPage(name, width) {
       ["per s", (worker) => si(worker.retransmissions_per_s, ""), true],
       ["in flight", (worker) => worker.in_flight, true],
       ["round trip", (worker) => `${(worker.srtt_ns / 1e6).toFixed(2)} ms`, true],
-    ], shown))),
+    ], shown, (worker) => worker.rank))),
     section("Events", "", eventTable("Events of this job, the newest first", (page.events[name] || eventsOf(name)).slice(-ROWS).reverse(), false)),
   ];
 }
