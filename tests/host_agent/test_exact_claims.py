@@ -104,19 +104,21 @@ def test_4_all_small_sums_are_rounded_once(gap: int, divisor: int) -> None:
         assert Fraction(result) == oracle(exact, 8, least), (high_sum, low_sum)
 
 
-@pytest.mark.parametrize("name", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["bfloat16", "float16", "float32", "float64"])
 def test_4_two_terms_of_any_distance_are_rounded_once(name: str) -> None:
-    """Ties, all but ties, and cancellation; `round_sums` and the conversion to the type together."""
+    """Ties, all but ties, and cancellation; `round_sums` and the conversion to the type, which NumPy's types need, together."""
     precision, least = PRECISIONS[name]
-    low = {"float16": -24, "float32": -100, "float64": -300}[name]
-    infinite = {"float16": 16, "float32": 128, "float64": 1024}[name]
-    most = {"float16": 8, "float32": 190, "float64": 1000}[name]
+    low = {"bfloat16": -100, "float16": -24, "float32": -100, "float64": -300}[name]
+    infinite = {"bfloat16": 128, "float16": 16, "float32": 128, "float64": 1024}[name]
+    most = {"bfloat16": 190, "float16": 8, "float32": 190, "float64": 1000}[name]
     terms = [1, 2, 3, 2**10 + 1, 2**11 + 1, 2**24 + 1, 2**25 + 3, 2**30, 2**31 - 1]
     pairs = np.array(list(itertools.product([*terms, *(-each for each in terms)], repeat=2)), np.int64).T
     for gap in (*range(1, min(most, 70)), *range(70, most, 13)):
         fits = np.abs(pairs[0]) * 2.0**gap < 2.0**40 if name == "float16" else pairs[0] != 0
         chosen = pairs[:, fits]
-        results = rounded_by_host(chosen.astype(np.int32), [low + gap, low], 1, precision, least).astype(name)
+        results = rounded_by_host(chosen.astype(np.int32), [low + gap, low], 1, precision, least)
+        if name != "bfloat16":
+            results = results.astype(name)
         for high_sum, low_sum, result in zip(*chosen.tolist(), results.tolist(), strict=True):
             exact = (Fraction(high_sum) * 2**gap + low_sum) * Fraction(2) ** low
             if abs(exact) < (1 - Fraction(2) ** -precision) * Fraction(2) ** infinite:
