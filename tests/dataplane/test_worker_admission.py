@@ -107,6 +107,20 @@ def test_old_epochs_packets_and_slots_are_void(target: Target, make_job: MakeJob
         new.expect(new.contribution(0, chunk, parts[0]), new.results(chunk, saturating_sum(parts)))
 
 
+def test_slots_of_a_later_epoch_are_void(target: Target, make_job: MakeJob) -> None:
+    """The clock that numbers epochs may have been set back."""
+    parts = lanes_of(target, 1), lanes_of(target, 2)
+    now = make_job()
+    later = make_job(job_id=7, epoch=now.epoch + 1000)
+    for chunk in range(8):
+        later.expect(later.contribution(0, chunk, lanes_of(target, 3)))
+    later.end()
+    new = make_job(job_id=7, slot_base=later.slot_base, epoch=now.epoch + 1)
+    for chunk in range(8):
+        new.expect(new.contribution(1, chunk, parts[1]))
+        new.expect(new.contribution(0, chunk, parts[0]), new.results(chunk, saturating_sum(parts)))
+
+
 def test_next_job_on_the_same_slots_starts_anew(target: Target, make_job: MakeJob) -> None:
     first = make_job(workers=1)
     for chunk in range(8):

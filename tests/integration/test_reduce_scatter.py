@@ -151,6 +151,8 @@ def test_under_losses_no_lanes_come_that_are_not_needed(lanes: int, drop: float)
         counted = worker.core.counters()
         beyond_headers = counted["bytes_received"] - HEADER * counted["packets_received"]
         if worker.admission.rank == 0:
+            total = np.sum([values(rank, 40 * lanes) for rank in range(RANKS)], axis=0)
+            np.testing.assert_array_equal(worker.outcomes[0].result, total)
             assert beyond_headers >= 4 * lanes * 40
         else:  # A STATUS has 8 bytes more than a header.
             assert beyond_headers <= 8 * (counted["statuses"] + counted["stale"])
