@@ -268,6 +268,8 @@ class Bench:
         self.address = f"unix:{folder}/api.sock"
         self.operator = self._stack.enter_context(OperatorClient(self.address, timeout_s=DEADLINE_S))
         self._service: ServiceThread | None = None
+        self.program: Path = PROGRAM.json
+        """The compiled program of the next service; its other files lie beside it."""
         self.http: tuple[str, int] | None = None
         """Address of the next service's window."""
 
@@ -278,8 +280,8 @@ class Bench:
         self._service = ServiceThread(
             ServiceOptions(
                 network=self._network,
-                program=PROGRAM.json,
-                p4info=PROGRAM.p4info,
+                program=self.program,
+                p4info=self.program.with_suffix(".p4info.txtpb"),
                 state=self._folder / "state.sqlite3",
                 listen=(self.address,),
                 http=self.http,

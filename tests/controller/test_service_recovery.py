@@ -1,6 +1,7 @@
 """Ends of the controller, of a switch or of the path between, on a switch that only records writes."""
 
 import dataclasses
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -176,6 +177,27 @@ def test_the_switch_is_found_wherever_it_restarts_while_the_controller_is_down(b
     for member in members:
         assert member.restarted(DEADLINE_S).epoch > epoch
     assert bench.switch.programs_set == 2
+
+
+def test_a_switch_with_the_program_of_an_earlier_controller_gets_another(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.serve()
+    members = bench.join_all("job", 2)
+    epoch = members[0].admission.epoch
+    bench.stop()
+    newer = tmp_path / bench.program.name
+    for suffix in (".p4info.txtpb", ".capabilities.toml"):
+        shutil.copy(bench.program.with_suffix(suffix), newer.with_suffix(suffix))
+    newer.write_text(bench.program.read_text() + "\n")
+    bench.program = newer
+    bench.serve(recovery_s=DEADLINE_S)
+    for member in members:
+        assert member.restarted(DEADLINE_S).epoch > epoch
+    assert bench.switch.programs_set == 2
+    held = bench.switch.cookie
+    bench.serve(recovery_s=DEADLINE_S).ready()
+    assert (bench.switch.cookie, bench.switch.programs_set) == (held, 2)
 
 
 def test_jobs_wait_for_a_switch_that_is_away(bench: Bench) -> None:
