@@ -50,6 +50,15 @@ def test_a_window_per_round_trip() -> None:
     assert seconds == pytest.approx((rounds - 1) * rtt_s + rtt_s / 2, rel=0.01)
 
 
+@pytest.mark.parametrize(("missing", "lost"), [(0, 0), (1, 1)])
+def test_a_queue_takes_what_just_fits(missing: int, lost: int) -> None:
+    window = 8
+    room = (window - 1) * (SEGMENT + HEADERS) - missing  # The first packet does not wait.
+    link = LinkParameters(rate_bps=RATE_BPS, latency_ns=100_000, framing_bytes=0, queue_bytes=room)
+    _, network = transfer(window * SEGMENT, link, window=window, initial=window)
+    assert network.link_records[0]["lost_in_queue"] == lost
+
+
 def test_every_other_packet_is_acknowledged() -> None:
     link = LinkParameters(rate_bps=RATE_BPS, latency_ns=1000, framing_bytes=0)
     seconds, network = transfer(1000 * SEGMENT, link)
