@@ -60,7 +60,7 @@ class P4RuntimeSession:
         self._receiver: threading.Thread | None = None
         self._stream_end: grpc.RpcError | None = None
         self._lost = False
-        self._primary = False
+        self._primary = True  # Until the switch says otherwise, for the first time.
         try:
             self._open_stream()
         except BaseException:
@@ -117,7 +117,10 @@ class P4RuntimeSession:
 
     @property
     def primary(self) -> bool:
-        """Whether this controller is primary, by the switch's last arbitration message."""
+        """Whether this controller has been primary since the session began.
+
+        Another primary controller may have changed everything, so only a new session, which reconciles the switch, goes on.
+        """
         return self._primary
 
     def pipeline_cookie(self) -> int:
@@ -176,7 +179,7 @@ class P4RuntimeSession:
         try:
             for message in self._stream:
                 if message.HasField("arbitration"):
-                    self._primary = message.arbitration.status.code == code_pb2.OK
+                    self._primary &= message.arbitration.status.code == code_pb2.OK
                     self._arbitrations.put(message)
                     self._on_change()
         except grpc.RpcError as error:
@@ -191,10 +194,15 @@ class P4RuntimeSession:
         # must not be used again.
         if self._lost:
             raise self._gone(what)
+        if not self._primary:
+            raise self._superseded(what)
         try:
             yield
         except grpc.RpcError as error:
             raise self._translated(error, what) from None
+
+    def _superseded(self, what: str) -> NotPrimaryError:
+        return NotPrimaryError(f"another controller became primary at {self.address} ({what})")
 
     def _gone(self, what: str) -> SwitchUnreachableError:
         return SwitchUnreachableError(f"the connection to the switch at {self.address} was lost ({what})")
@@ -207,7 +215,7 @@ class P4RuntimeSession:
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return SwitchUnreachableError(f"the switch at {self.address} did not answer in time ({what})")
         if code is grpc.StatusCode.PERMISSION_DENIED:
-            return NotPrimaryError(f"another controller became primary at {self.address} ({what})")
+            return self._superseded(what)
         reason = _update_errors(error) or f"{code.name}: {' '.join(str(error.details()).split())}"
         if what == OPENING and "election id" in reason.lower():
             return NotPrimaryError(

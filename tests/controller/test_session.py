@@ -1,12 +1,18 @@
-"""A session's translation of a switch's errors."""
+"""A session's translation of a switch's errors, and its end when another controller was primary."""
 
+import queue
+from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
 import pytest
 
-from controller.errors import SwitchRefusedError, SwitchUnreachableError
+from controller.errors import NotPrimaryError, SwitchRefusedError, SwitchUnreachableError
 from controller.session import P4RuntimeSession
+from sim.switch.p4runtime import P4RuntimeServer
+from sim.switch.ports import Chassis, UdpPorts
+
+DEADLINE_S = 60.0
 
 
 class Failing(grpc.RpcError):
@@ -30,7 +36,8 @@ def session_that_fails(code: grpc.StatusCode) -> P4RuntimeSession:
         raise Failing(code)
 
     session = object.__new__(P4RuntimeSession)
-    session.address, session.device_id, session.timeout_s, session._lost = "here", 1, 1.0, False
+    session.address, session.device_id, session.timeout_s = "here", 1, 1.0
+    session._lost, session._primary = False, True
     session.stub = SimpleNamespace(GetForwardingPipelineConfig=fail)
     return session
 
@@ -54,3 +61,28 @@ def test_a_switch_that_cannot_say_which_program_it_has_is_not_taken_for_an_empty
     """Otherwise the switch would be given a program anew, and its jobs would begin again."""
     with pytest.raises(error):
         session_that_fails(code).pipeline_cookie()
+
+
+def test_a_session_is_over_once_another_controller_was_primary(tmp_path: Path) -> None:
+    """The other controller may have changed everything, also while this one compared entries with those that it read."""
+    changes: queue.SimpleQueue[None] = queue.SimpleQueue()
+    with (
+        UdpPorts([(0, 0)]) as ports,
+        P4RuntimeServer(Chassis(ports), "127.0.0.1:0", cache_dir=tmp_path) as switch,
+    ):
+        session = P4RuntimeSession(switch.address, 1, 1, DEADLINE_S, on_change=lambda: changes.put(None))
+        changes.get(timeout=DEADLINE_S)
+        assert session.primary
+        other = P4RuntimeSession(switch.address, 1, 2, DEADLINE_S)
+        changes.get(timeout=DEADLINE_S)
+        assert not session.primary
+        other.tear_down()
+        changes.get(timeout=DEADLINE_S)
+        assert not session.primary
+        with pytest.raises(NotPrimaryError, match="another controller became primary at 127"):
+            session.pipeline_cookie()
+        session.tear_down()
+        again = P4RuntimeSession(switch.address, 1, 1, DEADLINE_S)
+        assert again.primary
+        assert again.pipeline_cookie() == 0
+        again.tear_down()

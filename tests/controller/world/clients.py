@@ -29,7 +29,7 @@ class Worker:
         self.world, self.name, self.controller = world, name, controller
         self.job = request.job
         self._chance = world.simulation.chance(name)
-        self._request, self._pace = request, pace
+        self._request, self.pace = request, pace
         self._port = 20_000 + world.next_port()
         self._call: Call | None = None
         self._lease = ""
@@ -62,7 +62,7 @@ class Worker:
         """Open a stream: join, or attach again."""
         if not self.alive:
             return
-        call = self.world.call(self.controller, self, self.name, **self._pace)
+        call = self.world.call(self.controller, self, self.name, **self.pace)
         if call is None:  # Nobody listens there.
             if not self._lease:
                 self.over_with = "UNAVAILABLE: no controller answers"

@@ -221,6 +221,8 @@ class Loop(asyncio.BaseEventLoop):
         for pool in self._pools.values():
             pool.kill()
         for task in self.tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # Nobody is left to hear of it.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coroutine: Any = task.get_coro()
             for _ in range(3):  # Handlers of the end may wait once more.

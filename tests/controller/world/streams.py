@@ -43,7 +43,7 @@ class Call:
     ) -> None:
         self.simulation, self.loop, self.caller, self.name = simulation, loop, caller, name
         self._chance = simulation.chance(f"call {name} {simulation.now}")
-        self._delays, self._window, self._reads_in = delays, window, reads_in
+        self._delays, self._window, self.reads_in = delays, window, reads_in
         self._inbox: deque[Any] = deque()  # For the service.
         self._reader: asyncio.Future[None] | None = None
         self._unread = 0  # Messages to the caller that it has not read.
@@ -128,7 +128,7 @@ class Call:
         self.simulation.at(self._last_in - self.simulation.now, call, *arguments)
 
     def _to_caller(self, call: Callable[..., object], *arguments: Any) -> None:
-        takes = self._chance.choice(self._delays) + self._reads_in
+        takes = self._chance.choice(self._delays) + self.reads_in
         self._last_out = max(self._last_out, self.simulation.now) + takes
         self.simulation.at(self._last_out - self.simulation.now, call, *arguments)
 

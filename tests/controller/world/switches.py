@@ -169,7 +169,7 @@ class SimulatedSession:
     ) -> None:
         self.switch, self.address, self.election_id = switch, address, election_id
         self.on_change = on_change
-        self.lost = False
+        self.lost = self.superseded = False
         self._boot = switch.boots
         switch.simulation.pause(OPENS_AFTER_S + switch.chance.choice(switch.delays))
         if switch.simulation.now < max(switch.down_until, switch.hangs_until):
@@ -181,11 +181,12 @@ class SimulatedSession:
             raise NotPrimaryError(f"another controller is primary at {address}")
         switch.sessions.append(self)
         if first is not None:
+            first.superseded = True
             first.on_change()
 
     @property
     def primary(self) -> bool:
-        return self.switch.primary() is self
+        return not self.superseded and self.switch.primary() is self
 
     def end(self) -> None:
         """Lose the connection."""
