@@ -53,6 +53,15 @@ class Reservations:
             held = self._on_a_host(job, refusal)
         job.record.hold(held)
 
+    def ahead_of(self, job: ServiceJob) -> str:
+        """Return how many jobs a job would wait behind if it lined up now; empty if none."""
+        record = job.record
+        ahead = self._queues.ahead(record.queue)
+        if not ahead or job.queue_place or record.job_id or record.request.if_full != "queue":
+            return ""
+        where = f"slots of switch {record.switch}" if record.switch else "slots"
+        return f"{plural(ahead, 'other job')} already waiting for {where}"
+
     def release(self, job: ServiceJob) -> None:
         """Free a job's id and slots."""
         self._trees.ledgers.discard(job.name, job.record.slots_on)
@@ -61,11 +70,9 @@ class Reservations:
     def _on_switches(self, job: ServiceJob) -> dict[str, Reservation]:
         """Reserve slots on a job's switches; raises as `reserve`."""
         record = job.record
-        if record.request.if_full == "queue" and not job.queue_place:
-            ahead = self._queues.ahead(record.queue)
-            if ahead:
-                where = f"slots of switch {record.switch}" if record.switch else "slots"
-                raise JobRefusedError(f"{plural(ahead, 'other job')} already waiting for {where}")
+        ahead = self.ahead_of(job)
+        if ahead:
+            raise JobRefusedError(ahead)
         return self._trees.reserve(record, self._switches.ready, self._share(job))
 
     def _share(self, job: ServiceJob) -> int | None:

@@ -53,6 +53,7 @@ class Scheduler:
         self.changes.after(job.timer.stop)
         if job.asked_at is None:
             job.asked_at = time.monotonic()
+        job.reason = self._reservations.ahead_of(job) or job.reason
         job.on(JobEvent.ENQUEUE, job.reason if job.missing else "all its workers have joined")
         if job.record.request.queue_s > 0 and not job.record.job_id:
             self._end_after(job.record.request.queue_s, job, self._waited_too_long)
@@ -451,6 +452,8 @@ class Scheduler:
             self._trees.ledgers.discard(job.name, switches)
             for switch in switches:
                 self.room_on(switch)
+            if not switches:  # The job may have been the first in line.
+                self.serve_soon(job.record.queue)
         finally:
             del self._ending[job.name]
 

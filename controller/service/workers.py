@@ -290,6 +290,8 @@ class JobMembers:
         job.send_gathering()
         if job.state is JobState.GATHERING:
             self._scheduler.idle(job)
+        else:  # Without all its workers, a job on a tree leaves its line.
+            self._scheduler.serve_soon(job.record.queue)
 
 
 def _left_message(member: Member) -> ToWorker:
