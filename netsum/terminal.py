@@ -4,13 +4,14 @@ All text for people goes through here. Text from outside (names of jobs, reasons
 rich's markup, never replaced by an emoji, and its control characters are shown, not sent to the terminal.
 """
 
+import contextlib
 import json
 import math
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -30,6 +31,18 @@ def print_json(document: Any) -> None:
 def print_json_line(document: Any) -> None:
     """Print one JSON document on one line."""
     print(json.dumps(document), flush=True)
+
+
+def print_result(as_json: bool, work: Callable[[], Any]) -> Any:
+    """Return the result of `work`, which prints it for people.
+
+    With `as_json` the result is printed as one JSON document instead, and the text for people goes to standard error.
+    """
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        result = work()
+    if as_json:
+        print_json(result)
+    return result
 
 
 def visible(text: str) -> str:

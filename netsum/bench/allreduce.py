@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from controller.service.client import OperatorClient
 from host_agent.codecs.packed import BITS, packed_codec
@@ -198,7 +199,7 @@ def _chosen(option: str, text: str, known: Sequence[object]) -> list[str]:
     return words
 
 
-def run(options: GlooComparisonOptions) -> None:
+def run(options: GlooComparisonOptions) -> list[dict[str, Any]]:
     """Measure netsum and Gloo on one topology and print the table; JSON and Markdown go to a run folder."""
     rate_of(options.rate)
     losses = options.loss.split(",")
@@ -236,3 +237,4 @@ def run(options: GlooComparisonOptions) -> None:
         print(line)
     (folder / "table.md").write_text(f"{header}\n\n{text}", encoding="utf-8")
     print(f"results.json and table.md: {os.path.relpath(folder)}")
+    return list(map(asdict, bench.results))

@@ -10,7 +10,8 @@ import os
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -100,12 +101,14 @@ def spread(rates: Sequence[float]) -> str:
     return f"{statistics.median(rates):>12,.0f}  ({min(rates):,.0f} … {max(rates):,.0f})"
 
 
-def run(options: EngineOptions) -> None:
+def run(options: EngineOptions) -> list[dict[str, Any]]:
     """Measure the programs with these lanes and print packets/s, the ratio, the machine and the date."""
+    results = []
     print(machine_and_date())
     print(f"load before: {os.getloadavg()[0]:.1f}; packets/s, median of {options.runs} runs (least … most)")
     for count in LINK_LANES if options.lanes is None else (options.lanes,):
         comparison = measure(count, options.runs)
+        results.append(asdict(comparison))
         print(f"{count:>4} lanes  embedded switch {spread(comparison.engine)}")
         if comparison.twin:
             ratio = statistics.median(comparison.engine) / statistics.median(comparison.twin)
@@ -114,3 +117,4 @@ def run(options: EngineOptions) -> None:
             print(f"            ns a contribution: {costs[0]:.1f}, by hand {costs[1]:.1f}")
         else:
             print("            without the C program: no C compiler is installed")
+    return results

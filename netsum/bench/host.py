@@ -8,7 +8,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numba
@@ -167,7 +167,7 @@ def _ns_each(operation: Callable[[], Any], elements: int) -> float:
     return (time.perf_counter_ns() - begin) / rounds / elements
 
 
-def run(options: HostOptions) -> None:
+def run(options: HostOptions) -> list[dict[str, Any]]:
     """Measure, and print nanoseconds per element, the ratio to a copy, the machine and the date."""
     print(machine_and_date(NumPy=np.__version__, Numba=numba.__version__))
     print(
@@ -180,3 +180,4 @@ def run(options: HostOptions) -> None:
         spread = f"({min(row.ns):.3f} … {max(row.ns):.3f})"
         rate = row.bytes_moved / row.median
         print(f"{row.name:40} {row.median:10.3f}  {spread:18} {rate:6.1f} {row.median / copy:15.2f}")
+    return list(map(asdict, rows))

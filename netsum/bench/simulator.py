@@ -88,11 +88,12 @@ def packets_per_s(hosts: int, packets: int, lanes: int) -> float:
     return int(network.link_records["packets"].sum()) / used
 
 
-def run(options: SimulatorOptions) -> None:
+def run(options: SimulatorOptions) -> list[dict[str, Any]]:
     """Print packets/s for each number of hosts, with all lanes computed and with a quarter of them, in turn."""
     counts = whole_numbers(options.hosts, "--hosts")
     print(f"{machine_and_date()}; load {os.getloadavg()[0]:.1f}")
     packets_per_s(4, 1000, LANES)  # Compiles code that is not in the cache.
+    results = []
     made = ProgressRows(">hosts", ">lanes computed", ">packets/s", ">least", ">most", ">MB so far", key=2)
     for count in counts:
         found: dict[int, list[float]] = {LANES: [], 64: []}
@@ -100,7 +101,9 @@ def run(options: SimulatorOptions) -> None:
             for lanes, rates in found.items():
                 rates.append(packets_per_s(count, options.packets, lanes))
         for lanes, rates in found.items():
+            results.append({"hosts": count, "lanes": lanes, "packets_per_s": rates})
             numbers = (statistics.median(rates), min(rates), max(rates), most_bytes() / 2**20)
             made.add(str(count), str(lanes), *(f"{each:,.0f}" for each in numbers))
         print(f"{count} hosts measured", file=sys.stderr, flush=True)
     made.print()
+    return results

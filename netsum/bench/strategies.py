@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from netsum.bench.machine import machine_and_date
 from netsum.bench.results import Results
@@ -23,8 +24,11 @@ from sim.experiments.sweeping import Finished, Swept
 _QUICK_RECIPES = ("synchronous", "local-sgd", "diloco", "downpour")
 
 
-def run(options: StrategiesOptions) -> None:
-    """Run the trainings that have no result so far, compute their times on all links, and print the tables of all."""
+def run(options: StrategiesOptions) -> list[dict[str, Any]]:
+    """Run the trainings that have no result so far, compute their times on all links, and print the tables of all.
+
+    Returns the rows of the tables for JSON.
+    """
     networks = [
         NetworkOf(rate_of(rate, "--rates"), rtt_us_of(rtt, "--rtts"))
         for rate in options.rates.split(",")
@@ -42,7 +46,9 @@ def run(options: StrategiesOptions) -> None:
     )
     print(f"{machine_and_date()}; virtual time, {computes}; star, 256 lanes, ideal hosts")
     times = {point: times_of(curve, durations) for point, curve in found.items()}
-    report(rows_of(found, times, networks), networks)
+    rows = rows_of(found, times, networks)
+    report(rows, networks)
+    return [each.to_json() for each in rows]
 
 
 def _quick(options: StrategiesOptions) -> StrategiesOptions:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from netsum.options import json_option
 from netsum_common.options import option
 
 
@@ -32,3 +33,4 @@ class StrategiesOptions:
     seconds: float | None = option(
         "Begin no training after this time; repeat the command to continue.", within=(0, None)
     )
+    as_json: bool = json_option()

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -57,6 +58,23 @@ class TorchComparison:
             self.received[key][message["backend"]].append(message["received"])
         elif message["event"] == "example":
             self.examples[message["name"], message["dtype"]][message["backend"]].append(message)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as `netsum bench torch --json` shows it."""
+        return {
+            "collectives": [
+                {"collective": name, "bytes": size, "dtype": dtype, "backend": backend, "seconds": seconds,
+                 "received_bytes": self.received[name, size, dtype][backend]}
+                for (name, size, dtype), by_backend in self.seconds.items()
+                for backend, seconds in by_backend.items()
+            ],
+            "examples": [
+                report
+                for by_backend in self.examples.values()
+                for reports in by_backend.values()
+                for report in reports
+            ],
+        }  # fmt: skip
 
 
 def plan_of(options: TorchOptions) -> TorchPlan:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -80,7 +81,7 @@ def _measure_mpi(plan: TorchPlan, workers: int, comparison: TorchComparison) -> 
         comparison.on_message(0, json.loads(line))
 
 
-def run(options: TorchOptions) -> None:
+def run(options: TorchOptions) -> list[dict[str, Any]]:
     """Measure, and print the times, their ratio, the machine and the date."""
     plan = plan_of(options)
     counts = whole_numbers(options.workers, "--workers")
@@ -107,9 +108,12 @@ def run(options: TorchOptions) -> None:
         if topology is None
         else [("a process on each host", _on_testbed(plan, topology, lane_count, options.rate, options.loss))]
     )
+    results = []
     for processes, comparison in measured:
+        results.append({"processes": processes, **comparison.to_json()})
         print(f"\n{processes}, one thread each")
         if plan.sizes:
             print_collectives(comparison)
         if plan.examples:
             print_examples(comparison)
+    return results

@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from controller.switch_controller import SwitchController
 from netsum.bench.engine import spread
@@ -265,7 +266,7 @@ def measure(
     return comparison
 
 
-def run(options: VethOptions) -> None:
+def run(options: VethOptions) -> list[dict[str, Any]]:
     """Measure the programs with these lanes on all switches and print packets/s, the ratios, the machine and the date."""
     workers, slots = options.workers, options.slots
     if slots & (slots - 1):
@@ -278,6 +279,7 @@ def run(options: VethOptions) -> None:
     lacking = namespaces.missing_for_namespaces()
     if lacking is not None:
         raise TestbedError(lacking)
+    results = []
     print(machine_and_date())
     print(
         f"load before: {os.getloadavg()[0]:.1f}; {workers} workers, {slots} slots, veth without offloads; "
@@ -292,6 +294,7 @@ def run(options: VethOptions) -> None:
             if found.hand_ratio is not None:
                 print(f"            and {found.hand_ratio:,.2f} of the program by hand")
             costs = adding_ns(count)
+            results.append({**asdict(found), "adding_ns": costs})
             said = ", ".join(f"{ns} ns {name}" for name, ns in costs.items())
             print(f"            a packet that adds, by the kernel's test runs: {said}")
             if found.ratio is None:
@@ -301,3 +304,4 @@ def run(options: VethOptions) -> None:
                     f"            ratio {found.ratio:,.1f} with {min(slots, _BMV2_SLOTS)} slots for {BMV2}",
                     flush=True,
                 )
+    return results

@@ -6,15 +6,21 @@ from typing import Any
 from netsum.bench import options
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
+from netsum.options import json_option
 
 bench_app = Commands(help="Repeat the measurements in the docs.")
 
 
 def _add(name: str, module: str, kind: Any, *examples: str, ok: str) -> None:
-    """Add a command: `run` of a module of `netsum.bench` with the options that `kind` declares."""
+    """Add a command: `run` of a module of `netsum.bench`, with the options that `kind` declares, returns what `--json` prints."""
 
-    def measure(options: Any) -> None:
-        import_module(f"netsum.bench.{module}").run(options)
+    def measure(options: Any, as_json: bool = json_option()) -> None:
+        from netsum.bench.machine import command_line, machine_and_date
+        from netsum.terminal import print_result
+
+        where = {"command": command_line(), "machine": machine_and_date()}
+        run = import_module(f"netsum.bench.{module}").run
+        print_result(as_json, lambda: {**where, "results": run(options)})
 
     measure.__annotations__["options"], measure.__doc__ = kind, kind.__doc__
     bench_app.command(name, epilog=epilog(*examples, ok=ok))(measure)

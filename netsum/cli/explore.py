@@ -1,5 +1,7 @@
 """`netsum explore`."""
 
+from typing import Any
+
 import typer
 
 from netsum.cli.texts import epilog
@@ -25,7 +27,7 @@ def explore(options: ExploreOptions) -> None:
     number of times and reordered in any way; timers fire at any time; workers and switch die where the
     configuration says so. In every state S1 to S6 of docs/protocol.md are checked. docs/explorer.md has the details.
     """
-    from netsum.explore import at_random, runs
+    from netsum.terminal import print_result
 
     if options.symmetry and options.all_states:
         raise UsageError("--symmetry leaves states out and --all-states leaves none out: give one of them")
@@ -34,14 +36,20 @@ def explore(options: ExploreOptions) -> None:
     ]
     if len(chosen) > 1 or (chosen and options.names):
         raise UsageError("give configurations, --resume, --replay or --random, not several of them")
-    if options.list_all:
-        runs.print_configurations()
-        return
-    if options.at_random:
-        clean = at_random.run_at_random(options.minutes, options.seed, options.out)[0]
-    elif options.replay is not None:
-        clean = runs.replay(options.replay)
-    else:
-        clean = runs.run(options) if options.resume is None else runs.resume(options.resume, options)
-    if not clean:
+    found = print_result(options.as_json, lambda: _explored(options))
+    if not found.get("clean", True):
         raise typer.Exit(1)
+
+
+def _explored(options: ExploreOptions) -> dict[str, Any]:
+    from netsum.explore import at_random, runs
+
+    if options.list_all:
+        return {"configurations": runs.print_configurations()}
+    if options.at_random:
+        found = at_random.run_at_random(options.minutes, options.seed, options.out)
+        return {"clean": found.clean, "seed": found.seed, "systems": found.systems}
+    if options.replay is not None:
+        return {"clean": runs.replay(options.replay)}
+    ended = runs.run(options) if options.resume is None else runs.resume(options.resume, options)
+    return {"clean": all(each["outcome"] == "exhausted" for each in ended), "searches": ended}

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from netsum.cli.texts import epilog
+from netsum.options import json_option
 from netsum_common.options import argument, option
 
 COMMAND = argument("The training: program and arguments.", metavar="COMMAND...")
@@ -22,6 +23,7 @@ def sim_record(
     folder: Path = option("Folder of the traces.", Path("runs/record")),
     steps: int = option("Steps to time; the same number is profiled afterwards.", 20, within=(3, 10_000)),
     timeout: float = option("Time limit of the recording.", 3600.0, within=(1.0, None), metavar="SECONDS"),
+    as_json: bool = json_option(),
 ) -> None:
     """Record a step of a PyTorch training on CPUs as a Chakra trace that `workload = "FILE"` reads.
 
@@ -30,7 +32,7 @@ def sim_record(
     import sys
 
     from netsum.record.running import record
-    from netsum.terminal import echo, echo_progress
+    from netsum.terminal import echo, echo_progress, print_json
 
     shown = -_SHOWN
 
@@ -44,6 +46,9 @@ def sim_record(
         recorded = record(command, folder, steps, timeout, show)
     finally:
         echo_progress("", again=True)
+    if as_json:
+        print_json({"place": str(recorded.place), "ranks": recorded.ranks})
+        return
     for number, rank in enumerate(recorded.ranks):
         times = sorted(rank["steps_ns"])
         first, middle, third = (times[len(times) * at // 4] / 1e6 for at in (1, 2, 3))

@@ -19,6 +19,7 @@ def run_group() -> None:
     epilog=epilog(
         "netsum run digits  # four workers, then the same with 1 % of the packets lost each way",
         "netsum run digits --workers 8 --lanes 64  # eight workers, smaller packets",
+        "netsum run digits --json | jq '.runs[] | {drop_percent, retransmissions}'  # for a script",
         "sudo netsum run digits --mininet  # hosts and switch in network namespaces",
         "sudo netsum run digits --switch bmv2  # the same program on BMv2, in network namespaces",
         ok="trained; all workers of all runs ended with the same bits",
@@ -32,8 +33,8 @@ def run_digits(options: DigitsOptions) -> None:
     dropped: the bits must be the same.
     """
     from netsum.digits.demo import plan_demo, run_demo
-    from netsum.terminal import console
+    from netsum.terminal import console, print_result
 
     demo = plan_demo(options)
-    if not run_demo(demo, console()):
+    if not print_result(options.as_json, lambda: run_demo(demo, console()))["same_bits"]:
         raise typer.Exit(1)

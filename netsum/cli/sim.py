@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,7 @@ def sim_list(as_json: bool = json_option()) -> None:
         "netsum sim run workers  # a shipped experiment, all its points one after the other",
         "netsum sim run mine.toml --set job.workers=8  # a file of your own, with another value",
         "netsum sim run workers --set run.seeds=1 --trace  # and a trace of the first point for Perfetto",
+        "netsum sim run workers --json | jq '.rows[] | {varied, limited_by}'  # for a script",
         ok="all points were computed, and every sum was right",
     ),
 )
@@ -99,15 +100,20 @@ def sim_run(
     trace: bool = option(
         "Write a trace of the first point for ui.perfetto.dev, and a page of its packets.", False
     ),
+    as_json: bool = json_option(),
 ) -> None:
     """Run an experiment in this process; points that are in its folder already are skipped."""
+    from netsum.terminal import print_result
     from sim.experiments.sweeping import here
 
     read, store = _open(chosen)
-    _compute(read, store, here)
-    _print_usage()
-    if pcap or trace:
-        _record(read, store, pcap, trace)
+
+    def run() -> dict[str, Any]:
+        found = _compute(read, store, here)
+        _print_usage()
+        return {**found, "written": _record(read, store, pcap, trace) if pcap or trace else []}
+
+    print_result(as_json, run)
 
 
 @sim_app.command(
@@ -126,23 +132,30 @@ def sim_sweep(
         "Address of a Dask scheduler. Default: a cluster on this machine.", metavar="ADDRESS"
     ),
     workers: int | None = option("Processes on this machine. Default: its processors.", within=(1, 1024)),
+    as_json: bool = json_option(),
 ) -> None:
     """Run an experiment's points on a Dask cluster; points that are in its folder already are skipped."""
+    from netsum.terminal import print_result
     from sim.experiments.sweeping import on_dask
 
     read, store = _open(chosen)
-    _compute(read, store, on_dask(scheduler, workers))
+    print_result(as_json, lambda: _compute(read, store, on_dask(scheduler, workers)))
 
 
 @sim_app.command(
     "report", epilog=epilog("netsum sim report runs/sim/workers  # write the page anew from its results")
 )
-def sim_report(folder: Path = argument("The folder of an experiment's results.", metavar="RUN")) -> None:
+def sim_report(
+    folder: Path = argument("The folder of an experiment's results.", metavar="RUN"),
+    as_json: bool = json_option(),
+) -> None:
     """Write the HTML report of existing results."""
     from netsum.simulation import programs
+    from netsum.terminal import print_result
     from sim.experiments.store import load_store
 
-    _report(load_store(folder, programs()))
+    store = load_store(folder, programs())
+    print_result(as_json, lambda: _report(store))
 
 
 @sim_app.command(
@@ -198,7 +211,7 @@ def _setting(text: str) -> tuple[str, Any]:
         raise SettingError(f"--set {key}: {error}") from None
 
 
-def _compute(read: Experiment, store: ResultStore, executor: Executor) -> None:
+def _compute(read: Experiment, store: ResultStore, executor: Executor) -> dict[str, Any]:
     from netsum.simulation import programs
     from sim.experiments.estimate import Estimate, estimate
     from sim.experiments.sweeping import sweep
@@ -213,8 +226,7 @@ def _compute(read: Experiment, store: ResultStore, executor: Executor) -> None:
 
     for finished in swept.failed:
         print(f"failed: {finished.point}: {finished.error or 'no reason given'}", file=sys.stderr)
-    if swept.done > len(swept.failed):
-        _report(store)
+    found = _report(store) if swept.done > len(swept.failed) else {}
     if swept.left_out:
         once = (
             f"; {swept.equal_jobs:,} jobs are equal: one was run, and its sums stand for all"
@@ -229,6 +241,7 @@ def _compute(read: Experiment, store: ResultStore, executor: Executor) -> None:
         raise CommandError(
             f"{len(swept.failed)} of {plural(swept.total, 'point')} failed; the others are in {store.folder}"
         )
+    return {**found, "packets": swept.packets, "left_out": swept.left_out}
 
 
 def _print_usage() -> None:
@@ -261,7 +274,7 @@ def _progress() -> Callable[[Swept, Finished | None], None]:
     return show
 
 
-def _report(store: ResultStore) -> None:
+def _report(store: ResultStore) -> dict[str, Any]:
     from netsum.terminal import ProgressRows
     from sim.experiments.report import write_report
     from sim.experiments.store import read_rows
@@ -301,13 +314,19 @@ def _report(store: ResultStore) -> None:
     made.print()
     for line in checked(rows):
         print(line)
-    print(f"results: {store.folder / 'results.parquet'}")
-    print(f"report:  {write_report(store)}")
+    results, report = store.folder / "results.parquet", write_report(store)
+    print(f"results: {results}")
+    print(f"report:  {report}")
+    # A summary's first row is among the results.
+    made_of = [{name: value for name, value in asdict(each).items() if name != "first"} for each in summaries]
+    return {"results": str(results), "report": str(report), "rows": made_of}
 
 
-def _record(read: Experiment, store: ResultStore, captured: tuple[str, ...], traced: bool) -> None:
+def _record(read: Experiment, store: ResultStore, captured: tuple[str, ...], traced: bool) -> list[str]:
     from netsum.simulation import programs
     from sim.experiments.recording import record
 
-    for path in record(read.points[0], programs(), store.folder, captured, traced):
+    written = list(map(str, record(read.points[0], programs(), store.folder, captured, traced)))
+    for path in written:
         print(f"written: {path}")
+    return written

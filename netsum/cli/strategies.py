@@ -53,5 +53,6 @@ def bench(options: StrategiesOptions) -> None:
     target first by rate, round trip and number of workers.
     """
     from netsum.bench.strategies import run
+    from netsum.terminal import print_result
 
-    run(options)
+    print_result(options.as_json, lambda: run(options))

@@ -4,6 +4,7 @@ import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -12,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from host_agent.wire.constants import UDP_PORT
 from netsum.compiling import await_compiled, compiling
 from netsum.digits.dataset import load_digits
-from netsum.digits.digits_report import Reference, table
+from netsum.digits.digits_report import Reference, results, table
 from netsum.digits.options import DigitsOptions
 from netsum.digits.task import DigitsTask
 from netsum.digits.training import OnStep, train, train_alone
@@ -65,21 +66,22 @@ def plan_demo(options: DigitsOptions) -> Demo:
     return Demo(task, options.drop_percent, options.mininet or on_bmv2, on_bmv2)
 
 
-def run_demo(demo: Demo, console: Console) -> bool:
-    """Run a demonstration and print its table. Returns whether all workers of all runs ended with the same bits."""
+def run_demo(demo: Demo, console: Console) -> dict[str, Any]:
+    """Run a demonstration, print its table and return the results for JSON.
+
+    Their `same_bits` is whether all workers of all runs ended with the same bits.
+    """
     task = demo.task
     program = compiled_program(task.lanes)
     train_images, test_images = load_digits(task.seed)
-    drops = {"loss-free": 0.0}
-    if demo.drop_percent:
-        drops[f"{demo.drop_percent:g} % lost each way"] = demo.drop_percent
     outcomes = {}
     with (
         run_folder(keep_on_error=FAILED_RUNS) as folder,
         compiling(folder) as compiler,
         _progress(console) as progress,
     ):
-        for heading, drop_percent in drops.items():
+        for drop_percent in dict.fromkeys((0.0, demo.drop_percent)):
+            heading = f"{drop_percent:g} % lost each way" if drop_percent else "loss-free"
             runs = folder / f"drop-{drop_percent:g}"
             runs.mkdir()
             with demo.testbed(runs, drop_percent) as testbed:
@@ -87,14 +89,17 @@ def run_demo(demo: Demo, console: Console) -> bool:
                 with star_service(testbed, program, folder) as controller:
                     await_compiled(compiler)
                     progress.update(row, loss="starting workers")
-                    outcomes[heading] = train(testbed, task, train_images, controller, _show(progress, row))
+                    outcomes[drop_percent] = train(
+                        testbed, task, train_images, controller, _show(progress, row)
+                    )
         row = progress.add_task("one process alone", total=task.steps, loss="")
         start = time.monotonic()
         with threadpool_limits(1):  # As the workers have; more are no faster on layers this small.
             losses, parameters = train_alone(task, train_images, _show(progress, row))
         reference = Reference(losses, parameters, time.monotonic() - start)
-    console.print(table(task, test_images, reference, outcomes))
-    return len({digest for outcome in outcomes.values() for digest in outcome.digests}) == 1
+    found = results(task, test_images, reference, outcomes)
+    console.print(table(found))
+    return found
 
 
 def _show(progress: Progress, row: TaskID) -> OnStep:

@@ -1,6 +1,8 @@
-"""The demo's table."""
+"""The demo's results: a document for JSON, and the table of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from rich.console import Group
@@ -13,6 +15,21 @@ from netsum.digits.task import DigitsTask
 from netsum.digits.training import TrainingOutcome
 from netsum.terminal import ProgressRows
 
+_ROWS: Final = {
+    "accuracy": ("test accuracy", "{:.2%}"),
+    "loss": ("final loss", "{:.6f}"),
+    "loss_difference": ("max loss difference", "{:.1e}"),
+    "same_bits": ("workers bit-identical", ""),
+    "sha256": ("SHA-256 of parameters", "{:.12}…"),
+    "elements_per_s": ("gradient elements/s", "{:,.0f}"),
+    "packets": ("packets to the switch", "{:,}"),
+    "chunks": ("chunks summed", "{:,}"),
+    "retransmissions": ("retransmissions", "{:,}"),
+    "seconds": ("seconds", "{:.1f}"),
+    "same_bits_as_loss_free": ("same bits as loss-free", ""),
+}
+"""Names and formats of results, by their keys; those without a format are yes or no."""
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -23,78 +40,80 @@ class Reference:
     seconds: float
 
 
-def same_bits(outcome: TrainingOutcome) -> bool:
-    """Return whether all workers ended with the same parameters, bit for bit."""
-    return len(set(outcome.digests)) == 1
-
-
-def table(
+def results(
     task: DigitsTask,
     test_images: Images,
     reference: Reference,
-    outcomes: dict[str, TrainingOutcome],
-) -> Group:
-    """Lay out the runs and the reference as columns.
+    outcomes: Mapping[float, TrainingOutcome],
+) -> dict[str, Any]:
+    """Return the results of the runs and the reference, for JSON.
 
-    `test_images`: images outside the training set. `outcomes`: runs by heading; the first one is without loss.
+    `test_images`: images outside the training set. `outcomes`: runs by the percentage of packets dropped each way; the first one
+    is without loss.
     """
-    columns = [_column(task, test_images, reference, outcome) for outcome in outcomes.values()]
-    baseline = next(iter(outcomes.values()))
-    bits = ["", *(_yes(outcome.digests == baseline.digests) for outcome in list(outcomes.values())[1:])]
-    size = Perceptron(task.widths).size
-    rows = ProgressRows("", ">one process", *(f">{_heading(each)}" for each in outcomes))
-    for row, alone in _reference_column(task, test_images, reference).items():
-        rows.add(row, alone, *(column[row] for column in columns))
-    if len(outcomes) > 1:
-        rows.add("same bits as loss-free", "", *bits)
-    title = f"{plural(task.workers, 'worker')}, {plural(task.steps, 'step')}, {size:,} parameters, {task.lanes} lanes a packet"
+    baseline = outcomes[0.0]
+    runs = []
+    for drop_percent, each in outcomes.items():
+        run = {"drop_percent": drop_percent, **_run(task, test_images, reference, each)}
+        if drop_percent:
+            run["same_bits_as_loss_free"] = each.digests == baseline.digests
+        runs.append(run)
+    return {
+        "workers": task.workers,
+        "steps": task.steps,
+        "parameters": Perceptron(task.widths).size,
+        "lanes": task.lanes,
+        "same_bits": len({digest for each in outcomes.values() for digest in each.digests}) == 1,
+        "one_process": {
+            "accuracy": _accuracy(task, test_images, reference.parameters),
+            "loss": reference.losses[-1],
+            "seconds": reference.seconds,
+        },
+        "runs": runs,
+    }
+
+
+def table(found: Mapping[str, Any]) -> Group:
+    """Lay out results as columns."""
+    runs, alone = found["runs"], found["one_process"]
+    headings = (
+        f"{each['drop_percent']:g} %\nlost each way" if each["drop_percent"] else "loss-free" for each in runs
+    )
+    rows = ProgressRows("", ">one process", *(f">{each}" for each in headings))
+    for key, (name, form) in _ROWS.items():
+        if any(key in each for each in runs):
+            rows.add(name, *(_cell(each[key], form) if key in each else "" for each in (alone, *runs)))
+    title = (
+        f"{plural(found['workers'], 'worker')}, {plural(found['steps'], 'step')}, {found['parameters']:,} parameters, "
+        f"{found['lanes']} lanes a packet"
+    )
     caption = "max loss difference: largest difference in loss at any step from training in one process"
     return Group(Text(title, style="italic"), rows, Text(caption, style="dim"))
 
 
-def _heading(run: str) -> str:
-    """Break the heading of a run where it is long."""
-    return run.replace(" lost", "\nlost")
+def _cell(value: Any, form: str) -> str:
+    if value is None:
+        return "?"
+    return form.format(value) if form else "yes" if value else "NO"
 
 
-def _reference_column(task: DigitsTask, test_images: Images, reference: Reference) -> dict[str, str]:
-    return {
-        "test accuracy": _accuracy(task, test_images, reference.parameters),
-        "final loss": f"{reference.losses[-1]:.6f}",
-        "max loss difference": "",
-        "workers bit-identical": "",
-        "SHA-256 of parameters": "",
-        "gradient elements/s": "",
-        "packets to the switch": "",
-        "chunks summed": "",
-        "retransmissions": "",
-        "seconds": f"{reference.seconds:.1f}",
-    }
-
-
-def _column(
+def _run(
     task: DigitsTask, test_images: Images, reference: Reference, outcome: TrainingOutcome
-) -> dict[str, str]:
+) -> dict[str, Any]:
     elements = Perceptron(task.widths).size * task.steps
-    difference = np.abs(np.array(outcome.losses) - np.array(reference.losses)).max()
     return {
-        "test accuracy": _accuracy(task, test_images, outcome.parameters),
-        "final loss": f"{outcome.losses[-1]:.6f}",
-        "max loss difference": f"{difference:.1e}",
-        "workers bit-identical": _yes(same_bits(outcome)),
-        "SHA-256 of parameters": f"{outcome.digests[0][:12]}…",
-        "gradient elements/s": f"{elements / outcome.reduce_seconds:,.0f}",
-        "packets to the switch": f"{sum(one['packets_sent'] for one in outcome.statistics):,}",
-        "chunks summed": f"{outcome.counters['results']:,}" if outcome.counters else "?",
-        "retransmissions": f"{sum(one['retransmissions'] for one in outcome.statistics):,}",
-        "seconds": f"{outcome.seconds:.1f}",
+        "accuracy": _accuracy(task, test_images, outcome.parameters),
+        "loss": outcome.losses[-1],
+        "loss_difference": float(np.abs(np.array(outcome.losses) - np.array(reference.losses)).max()),
+        "same_bits": len(set(outcome.digests)) == 1,
+        "sha256": outcome.digests[0],
+        "elements_per_s": elements / outcome.reduce_seconds,
+        "packets": sum(one["packets_sent"] for one in outcome.statistics),
+        "chunks": outcome.counters.get("results"),
+        "retransmissions": sum(one["retransmissions"] for one in outcome.statistics),
+        "seconds": outcome.seconds,
     }
 
 
-def _accuracy(task: DigitsTask, test_images: Images, parameters: Floats) -> str:
-    accuracy = Perceptron(task.widths).accuracy(parameters, test_images.pixels, test_images.digits)
-    return f"{accuracy:.2%}"
-
-
-def _yes(holds: bool) -> str:
-    return "yes" if holds else "NO"
+def _accuracy(task: DigitsTask, test_images: Images, parameters: Floats) -> float:
+    return float(Perceptron(task.widths).accuracy(parameters, test_images.pixels, test_images.digits))

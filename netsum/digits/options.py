@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from netsum.options import lanes_option
+from netsum.options import json_option, lanes_option
 from netsum_common.lane_counts import Lanes
 from netsum_common.options import option
 
@@ -24,3 +24,4 @@ class DigitsOptions:
     mininet: bool = option(
         "Hosts and switch in network namespaces, not on loopback (root).", False, "--mininet"
     )
+    as_json: bool = json_option()

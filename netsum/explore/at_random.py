@@ -5,10 +5,11 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from netsum.explore.files import write_schedule_files
 from netsum.programs import compiled_program
@@ -32,13 +33,23 @@ class Counting(Protocol):
         """Return the counts."""
 
 
+@dataclass(frozen=True)
+class RandomResult:
+    """Result of random runs on every processor."""
+
+    clean: bool  # Whether nothing was violated.
+    seed: int
+    systems: dict[str, dict[str, Any]]  # Runs, rounds, steps and ended runs, by the system's name.
+    taken: dict[str, int]  # What `Counting` counted at all processors.
+
+
 def run_at_random(
     minutes: float,
     seed: int | None,
     out: Path,
     counting: Callable[[], Counting] | None = None,
-) -> tuple[bool, dict[str, int]]:
-    """Run for a while on every processor; returns whether nothing was violated, and what `counting` counted at all of them.
+) -> RandomResult:
+    """Run for a while on every processor.
 
     `seed`: of everything random; a new one if None. The seed is printed. `counting`: makes a worker core that takes the
     place of the shipped one, in each process.
@@ -64,7 +75,11 @@ def run_at_random(
             taken[name] = taken.get(name, 0) + count
     _print(tallies)
     echo("0 wrong sums, 0 hangs" if clean else f"VIOLATED: see {out}; --seed {chosen} repeats it")
-    return clean, taken
+    systems = {
+        name: {"runs": each.runs, "rounds": each.rounds, "steps": each.steps, "ended": each.ended}
+        for name, each in tallies.items()
+    }
+    return RandomResult(clean, chosen, systems, taken)
 
 
 def _run(

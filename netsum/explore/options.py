@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from netsum.options import json_option
 from netsum_common.options import argument, option
 
 
@@ -28,3 +29,4 @@ class ExploreOptions:
     at_random: bool = option("Random schedules of larger systems, on all processors.", False, "--random")
     minutes: float = option("Duration of --random.", 1.0, within=(0.01, None))
     seed: int | None = option("Seed of --random. Default: a new one, printed.", within=(0, None))
+    as_json: bool = json_option()

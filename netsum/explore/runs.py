@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from netsum.command_errors import UsageError
 from netsum.explore.files import write_schedule_files
@@ -25,14 +27,18 @@ _PROGRESS_S = 2.0
 _SYMMETRY_WORKERS = 4  # From this many on one state stands for all permutations, unless the caller chooses.
 
 
-def print_configurations() -> None:
-    """Print what can be explored."""
+def print_configurations() -> list[dict[str, Any]]:
+    """Print what can be explored, and return it for JSON."""
     shown = ProgressRows("name", ">workers", ">jobs", ">switches", ">slots", "rounds", "what else may happen")
     for each in CONFIGURATIONS.values():
         rounds = ",".join(r.kind + ("" if r.agreed else "?") for r in each.rounds)
         counts = (each.workers, each.jobs, each.shape.switches, each.slots)
         shown.add(each.name, *map(str, counts), rounds, _extras(each))
     shown.print()
+    return [
+        {"name": each.name, "workers": each.workers, "jobs": each.jobs, "switches": each.shape.switches, "slots": each.slots}
+        for each in CONFIGURATIONS.values()
+    ]  # fmt: skip
 
 
 def _extras(scenario: ExplorerScenario) -> str:
@@ -56,15 +62,18 @@ def _extras(scenario: ExplorerScenario) -> str:
     return "; ".join(extras)
 
 
-def run(options: ExploreOptions) -> bool:
-    """Explore configurations one after the other; returns whether all were explored in full and nothing was violated."""
+def run(options: ExploreOptions) -> list[dict[str, Any]]:
+    """Explore configurations one after the other; returns how each search ended, for JSON.
+
+    The outcome "exhausted" is that of a configuration that was explored in full, without a violation.
+    """
     names = options.names or ("smallest",)
     for name in names:
         if name not in CONFIGURATIONS:
             raise UsageError(f"there is no configuration {name!r}: `netsum explore --list` shows them")
     if options.checkpoint is not None and len(names) > 1:
         raise UsageError("--checkpoint keeps one exploration: give one configuration")
-    clean = True
+    ended = []
     program = compiled_program(_LANES).json
     echo_progress("compiling or loading the explorer …")
     for name in names:
@@ -77,19 +86,19 @@ def run(options: ExploreOptions) -> bool:
             symmetry=many and not options.all_states if options.symmetry is None else options.symmetry,
             memory_bytes=options.memory << 20,
         )
-        clean &= _run(search, program, options.checkpoint, options)
-    return clean
+        ended.append(_run(search, program, options.checkpoint, options))
+    return ended
 
 
-def resume(folder: Path, options: ExploreOptions) -> bool:
+def resume(folder: Path, options: ExploreOptions) -> list[dict[str, Any]]:
     """Continue the search in a folder; returns as `run`."""
     echo_progress("compiling or loading the explorer …")
     search, program = checkpoints.load(folder, options.memory << 20)
     warn_if_stale(program)
-    return _run(search, program, folder, options)
+    return [_run(search, program, folder, options)]
 
 
-def _run(search: Search, program: Path, checkpoint: Path | None, options: ExploreOptions) -> bool:
+def _run(search: Search, program: Path, checkpoint: Path | None, options: ExploreOptions) -> dict[str, Any]:
     name = search.system.scenario.name
     last = {"shown": time.monotonic(), "saved": time.monotonic()}
 
@@ -119,7 +128,10 @@ def _run(search: Search, program: Path, checkpoint: Path | None, options: Explor
     if result.outcome == "violated" and result.violation not in (LEFT_OUT_WRONGLY, MACHINE_ERROR):
         made = steps_of(search.system, result.way)
         write_schedule_files(search.system, made, result.violation, options.out / name, "")
-    return result.outcome == "exhausted"
+    violation = VIOLATIONS[result.violation] if result.violation else None
+    return {
+        "configuration": name, "outcome": result.outcome, "violation": violation, **asdict(result.progress),
+    }  # fmt: skip
 
 
 def _counts(progress: SearchProgress) -> str:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from docs.manual import Command, command_tree, manual
 from netsum.cli.app import app
 from netsum.cli.exits import PANELS
+from netsum.cli.parameters import options_of_command
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYTHING = list(command_tree().all())
@@ -51,6 +52,24 @@ def test_every_help_ends_with_examples_and_exit_statuses(command: Command) -> No
     assert f"{command.path.removesuffix(' serve')}" in command.epilog
     assert "**Exit status**" in command.epilog
     assert "- 2: wrong arguments" in command.epilog
+
+
+WITHOUT_JSON = {
+    "netsum aggregator serve": "serves until it is stopped",
+    "netsum controller serve": "serves until it is stopped; --ready-fd has its addresses as JSON",
+    "netsum switch serve": "serves until it is stopped",
+    "netsum shell": "a prompt",
+    "netsum testbed shell": "a prompt",
+    "netsum testbed exec": "its output is the program's",
+    "netsum testbed link": "has no result beside its status",
+    "netsum testbed restart": "has no result beside its status",
+    "netsum wireshark": "its output is the path alone",
+}
+
+
+def test_every_command_that_prints_a_result_prints_it_as_json_too() -> None:
+    without = {each.path for each in COMMANDS if "as_json" not in options_of_command(each.function)}
+    assert without == WITHOUT_JSON.keys()
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=ids(COMMANDS))

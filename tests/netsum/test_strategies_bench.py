@@ -1,5 +1,6 @@
 """Evaluation of trainings by `netsum strategies bench`: times on links, the table, which strategy wins; wrong options."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,10 @@ def test_a_training_s_time_on_other_links_is_computed_from_its_events() -> None:
 def test_the_winner_depends_on_the_links() -> None:
     times = {each: times_of(found, DURATIONS) for each, found in FOUND.items()}
     rows = rows_of(FOUND, times, [FAST, SLOW])
+    assert [each["rate_bps"] for each in json.loads(json.dumps(rows[0].to_json()))["to_target"]] == [
+        10**9,
+        10**6,
+    ]
     assert [row.steps for row in rows] == [2, 4]
     assert winners(rows, "digits", 2, FAST)[0].recipe == "synchronous"
     assert winners(rows, "digits", 2, SLOW)[0].recipe == "local-sgd"

@@ -112,12 +112,13 @@ def main() -> int:
         "--out", type=Path, default=Path("explored"), help="folder for the files of a violation"
     )
     chosen = parser.parse_args()
-    clean, taken = run_at_random(chosen.minutes, chosen.seed, chosen.out, counting_worker)
+    found = run_at_random(chosen.minutes, chosen.seed, chosen.out, counting_worker)
+    taken = found.taken
     missed = [name for name, count in taken.items() if not count]
     print(f"branches of the worker core: {len(taken) - len(missed)} of {len(taken)} taken")
     for name in missed:
         print(f"  never: {name}")
-    return 0 if clean else 1
+    return 0 if found.clean else 1
 
 
 if __name__ == "__main__":
