@@ -133,6 +133,7 @@ def test_the_wheel_holds_its_licences_and_installs_without_an_index(wheel: Path,
     (licences,) = (tmp_path / "env").glob("lib/python*/site-packages/netsum-*.dist-info/licenses")
     assert {each.name for each in licences.iterdir()} == {"LICENSE", "NOTICE"}
     assert len(list((tmp_path / "env" / "share" / "netsum").glob("netsum_v1model_*.json"))) == 3
+    assert (tmp_path / "env" / "share" / "man" / "man1" / "netsum-job.1").is_file()
 
 
 def test_the_source_distribution_has_all_sources(wheel: Path, tmp_path: Path) -> None:

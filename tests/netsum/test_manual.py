@@ -2,6 +2,7 @@
 
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from docs import man
 from docs.manual import Command, command_tree, manual
 from netsum.cli.app import app
 from netsum.cli.exits import PANELS
@@ -80,6 +82,24 @@ def test_every_summary_is_one_sentence(command: Command) -> None:
 def test_the_page_is_that_of_the_helps() -> None:
     written = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert written == manual(), "run: python -m docs.manual > docs/commands.md"
+
+
+def test_the_manual_pages_are_those_of_the_helps() -> None:
+    written = {each.name: each.read_text(encoding="utf-8") for each in man.FOLDER.iterdir()}
+    assert written == man.pages(), "run: python -m docs.man"
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="no groff: apt-get install groff")
+def test_groff_formats_the_manual_pages_without_a_warning() -> None:
+    for page in man.FOLDER.iterdir():
+        done = subprocess.run(
+            ["groff", "-man", "-Tutf8", "-Kutf8", "-ww", "-P-cbou", str(page)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert not done.stderr
+        assert "EXIT STATUS" in done.stdout.upper() or page.name == "netsum.1"
 
 
 def test_help_imports_nothing_heavy() -> None:
