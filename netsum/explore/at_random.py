@@ -40,7 +40,7 @@ class RandomResult:
     clean: bool  # Whether nothing was violated.
     seed: int
     systems: dict[str, dict[str, Any]]  # Runs, rounds, steps and ended runs, by the system's name.
-    taken: dict[str, int]  # What `Counting` counted at all processors.
+    taken: dict[str, int]  # Counts of `Counting` by name, of all processors together.
 
 
 def run_at_random(
