@@ -55,7 +55,7 @@ lint: $(DEV) ## Lint, types, import rules, words
 
 docs: $(VENV)/.with-docs ## Build the site into build/site; a warning is an error
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . build/site
-	@echo 'the site: build/site/docs/index.html'
+	@echo 'the site: build/site/index.html'
 
 draft: $(VENV)/.with-docs ## Build the Internet-Draft of the protocol, text and HTML, into build/
 	$(BIN)/python -m docs.draft && mkdir -p build && $(BIN)/python -m docs.draft_xml > build/draft-netsum-slot-protocol.xml

@@ -2,7 +2,9 @@
 
 import importlib.metadata
 import importlib.util
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 from sphinx.ext.autodoc.mock import _MockObject
@@ -23,6 +25,13 @@ extensions = [
 ]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
+# How other sites and messengers show a link.
+myst_html_meta = {
+    "description": "In-network aggregation that anyone can run: P4 switches add the gradients of a training job.",
+    "property=og:title": "netsum",
+    "property=og:type": "website",
+    "property=og:description": "P4 switches add the gradients of a training job: on a laptop, in the kernel, on BMv2, on Tofino.",
+}
 
 if importlib.util.find_spec("torch") is None:  # The pages are the same without PyTorch.
     autodoc_mock_imports = ["torch"]
@@ -37,6 +46,8 @@ napoleon_use_ivar = True
 html_theme = "furo"
 html_title = f"netsum {release}"
 html_static_path = ["_static"]
+MOVED = {"index": "docs/index", "docs/guides/first-change": "docs/tutorial/2-change"}
+"""Pages at addresses that have none, the root among them, with those that they lead to."""
 html_css_files = ["site.css"]
 html_theme_options = {"source_repository": "", "top_of_page_buttons": []}
 # Blocks that begin with a prompt are sessions, of which buttons copy what is typed; "# " begins a comment.
@@ -66,4 +77,11 @@ def setup(app: Any) -> None:
     def read(app: Any, name: str, source: list[str]) -> None:
         source[0] = _STATES.sub(_as_table, source[0])
 
+    def redirect(app: Any, error: Exception | None) -> None:
+        for name, target in MOVED.items() if error is None else ():
+            there = os.path.relpath(f"{target}.html", Path(name).parent)
+            page = f'<!doctype html><title>netsum</title><meta http-equiv="refresh" content="0; url={there}">'
+            Path(app.outdir, f"{name}.html").write_text(f'{page}<a href="{there}">netsum</a>\n')
+
     app.connect("source-read", read)
+    app.connect("build-finished", redirect)

@@ -259,7 +259,11 @@ def test_the_site_has_no_warning(request: pytest.FixtureRequest, tmp_path: Path,
     built = build_site(tmp_path, WITHOUT_TORCH) if torch == "missing" else request.getfixturevalue("site")
     start = (built / "docs" / "index.html").read_text(encoding="utf-8")
     assert "Train with PyTorch" in start
+    assert 'property="og:description"' in start
     assert (built / "searchindex.js").stat().st_size > 50_000
+    for old, new in {"index": "docs/index", "docs/guides/first-change": "docs/tutorial/2-change"}.items():
+        (there,) = re.findall(r'href="(.*?)"', (built / f"{old}.html").read_text("utf-8"))
+        assert ((built / old).parent / there).resolve() == (built / f"{new}.html").resolve()
     for page in built.rglob("*.html"):
         loaded = re.findall(
             r"<(?:script|link|img)[^>]+(?:src|href)=\"(https?:[^\"]+)\"", page.read_text("utf-8")
