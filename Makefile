@@ -13,7 +13,7 @@ SIZE_docs := 700 MB
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run sim run-mininet run-bmv2 test lint docs draft p4 p4-tofino bench clean
+.PHONY: help run sim run-mininet run-bmv2 test lint docs draft release p4 p4-tofino bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -60,6 +60,9 @@ docs: $(VENV)/.with-docs ## Build the site into build/site; a warning is an erro
 draft: $(VENV)/.with-docs ## Build the Internet-Draft of the protocol, text and HTML, into build/
 	$(BIN)/python -m docs.draft && mkdir -p build && $(BIN)/python -m docs.draft_xml > build/draft-netsum-slot-protocol.xml
 	$(BIN)/xml2rfc --quiet --no-network --text --html build/draft-netsum-slot-protocol.xml
+
+release: ## Build and check a release in build/dist; nothing is uploaded
+	PYTHON=$(PYTHON) .github/release.sh
 
 p4: $(DEV) ## Compile the P4 program (needs p4c)
 	$(BIN)/python p4/spec/generate.py
