@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds and checks a release in build/dist; uploads nothing: `make release`. RELEASING.md beside this file is the page about it.
 set -euo pipefail
+unset PYTHONPATH
 cd "$(dirname "$0")/.."
 refuse() { echo "release: $*" >&2; exit 1; }
 
@@ -17,7 +18,7 @@ git archive HEAD | tar -x -C build/release/source
 "${PYTHON:-python3}" -m venv build/release/tools
 build/release/tools/bin/pip install --quiet build twine
 # The wheel is built from the source distribution, so that this has all that the wheel needs.
-build/release/tools/bin/python -m build --outdir build/dist build/release/source >build/release/build.log || refuse "see build/release/build.log"
+build/release/tools/bin/pyproject-build --outdir build/dist build/release/source >build/release/build.log || refuse "see build/release/build.log"
 build/release/tools/bin/twine check --strict build/dist/*
 (cd build/dist && sha256sum -- * >../SHA256SUMS)
 
@@ -28,7 +29,7 @@ SECONDS=0
 "$installed/pip" install --quiet "$(echo "$PWD"/build/dist/*.whl)[demo]"
 echo "installed in $SECONDS s, $(du -sm "$installed/.." | cut -f1) MB"
 SECONDS=0
-(cd build/release && env -u PYTHONPATH "$installed/netsum" allreduce --workers 2 --sizes 64KiB --dtypes float32)
+(cd build/release && "$installed/netsum" allreduce --workers 2 --sizes 64KiB --dtypes float32)
 echo "first sum after $SECONDS s"
 "$installed/netsum" --version | head -1 | grep -qx "netsum $version" || refuse "the wheel has another version than $version"
 
