@@ -134,6 +134,8 @@ def _worker(view: WorkerView) -> dict[str, Any]:
     }
     if report.HasField("stuck"):
         row["stuck"] = as_dict(report.stuck)
+    if report.corrupted:
+        row["corrupted"] = report.corrupted
     return row
 
 

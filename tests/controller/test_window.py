@@ -111,6 +111,31 @@ def test_a_chunk_that_waits_is_shown_on_its_way_through_the_tree(bench: Bench, t
 
 
 @needs_browser
+def test_a_result_that_failed_its_check_is_shown_with_the_worker_also_at_400_pixels(
+    bench: Bench, tab: Browser
+) -> None:
+    bench.serve()
+    members = bench.join_all("train", 4)
+    report(members[2], chunks=77, verified=5, corrupted=2)
+    tab.size(400)
+    try:
+        tab.open(url(bench))
+        tab.until(shows("train: results failed the check at worker 2"))
+        tab.open(url(bench, "train"))
+        tab.until(shows("2 results failed the check"))
+        first = "document.querySelector('section[aria-label=Workers] tbody tr td')"
+        assert tab.run(f"[{first}.dataset.label, {first}.innerText.trim(), {first}.offsetHeight > 0]") == [
+            "rank",
+            "2",
+            True,
+        ]
+    finally:
+        tab.size(1400)
+    for member in members:
+        member.close()
+
+
+@needs_browser
 def test_it_reconnects_to_a_controller_that_was_restarted(bench: Bench, tab: Browser) -> None:
     bench.serve()
     tab.open(url(bench))

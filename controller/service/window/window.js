@@ -100,6 +100,8 @@ function attention(jobs, switches) {
     if (job.state !== "running") items.push(h("li", { class: "wait", "data-key": `job ${job.name}` }, jobLink(job.name), ` is ${job.state}: ${job.reason || `${workers(missing)} missing`}`));
     else if (missing.length) items.push(h("li", { class: "bad", "data-key": `job ${job.name}` }, jobLink(job.name), `: ${workers(missing)} ${goneWord(job, missing)}`));
     for (const chunk of waitingChunks(job).slice(0, 1)) items.push(h("li", { class: "bad", "data-key": `chunks of ${job.name}` }, jobLink(job.name), `: ${chunkSentence(chunk)}`));
+    const failed = job.workers.filter((worker) => worker.corrupted);
+    if (failed.length) items.push(h("li", { class: "bad" }, jobLink(job.name), `: results failed the check at ${workers(failed.map((worker) => worker.rank))}`));
   }
   return items.length ? h("ul", { class: "attention" }, items) : h("p", { class: "ok" }, "Nothing.");
 }
@@ -307,6 +309,7 @@ function noteOf(worker, job) {
   if (worker.state === "left") return { text: "has left", tone: job.state === "ended" ? "soft" : "bad", weight: 4 };
   if (worker.state === "absent") return { text: "has not joined", tone: "wait", weight: 3 };
   if (worker.state === "detached") return { text: "its connection broke", tone: "bad", weight: 4 };
+  if (worker.corrupted) return { text: `${plural(worker.corrupted, "result")} failed the check`, tone: "bad", weight: 3 };
   if (waiting) return { text: "slow: others wait for it", tone: "bad", weight: 3 };
   if (job.last && job.last.rank === worker.rank) {
     const late = (Number(job.last.late_ns) / 1e6).toFixed(1);
