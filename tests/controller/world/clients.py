@@ -1,4 +1,4 @@
-"""Scripted workers and operators: they answer as members do, and tell what they hear that cannot be."""
+"""Scripted workers and operators: they answer as members do, and report messages that must not come."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,9 @@ from tests.controller.world.streams import Call
 if TYPE_CHECKING:
     from tests.controller.world.play import World
 
-AGAIN_S = 1.0  # How often a worker repeats a request for another epoch.
+AGAIN_S = 1.0  # Interval at which a worker repeats a request for another epoch.
 REATTACHES_S = (0.1, 0.5, 1.0)
-ASKS_FOR_S = 60.0  # How long it does so.
+ASKS_FOR_S = 60.0  # Time after which it gives up.
 
 
 class Worker:
@@ -34,11 +34,13 @@ class Worker:
         self._call: Call | None = None
         self._lease = ""
         self.admission: Admission | None = None
-        self.over_with = ""  # Why it takes part no longer.
+        self.over_with = ""  # Reason why the worker has ended; empty while it takes part.
         self.left: set[int] = set()
-        self.gathering: jobs_pb2.Gathering | None = None  # What it waits for, as it heard last.
-        self.silent = False  # Whether its machine is gone.
-        self.asking: dict[str, bool] = {}  # How it asks for another epoch.
+        self.gathering: jobs_pb2.Gathering | None = (
+            None  # The last message about workers that are still missing.
+        )
+        self.silent = False  # Whether its machine has failed.
+        self.asking: dict[str, bool] = {}  # Arguments of its request for another epoch.
         self.began = self.ended = 0  # Collectives of its communicator.
         self._held: jobs_pb2.Hold | None = None
         self._asked_until = 0.0
@@ -63,7 +65,7 @@ class Worker:
         if not self.alive:
             return
         call = self.world.call(self.controller, self, self.name, **self.pace)
-        if call is None:  # Nobody listens there.
+        if call is None:  # The controller does not run.
             if not self._lease:
                 self.over_with = "UNAVAILABLE: no controller answers"
                 return

@@ -1,4 +1,4 @@
-"""State files of real SQLite whose statements fail, or are the last before the process ends."""
+"""State files of real SQLite whose statements fail on plan, or after which the process is killed."""
 
 import functools
 import sqlite3
@@ -24,15 +24,15 @@ class Disk:
     fails: list[tuple[str, int]] = field(default_factory=list)
     kills: list[tuple[str, int, bool]] = field(
         default_factory=list
-    )  # with: whether the statement is carried out.
+    )  # The last element: whether the statement is carried out.
     full: bool = False  # Whether every write fails.
-    quiet: bool = False  # Whether nothing fails, as the world itself reads.
+    quiet: bool = False  # Whether faults are suspended, because the world itself reads.
     dead: bool = False  # Whether the process has been killed: nothing reaches the file any more.
     passed: Counter[str] = field(default_factory=Counter)  # Failures by kind.
     commits: int = 0
 
     def before(self, kind: str) -> None:
-        """Raise for a statement that is not carried out."""
+        """Raise an error instead of a statement that is to fail."""
         if self.quiet:
             return
         if self.dead:

@@ -41,7 +41,7 @@ _OF_A_JOB = {
 
 
 def sound(process: Process, switch: SimulatedSwitch) -> bool:
-    """Whether a controller rightly believes that it knows what a switch holds."""
+    """Whether a controller is connected to a switch as primary, so that it must know the switch's entries."""
     link = process.registry.switches.links.get(switch.name)
     return (
         link is not None
@@ -53,7 +53,7 @@ def sound(process: Process, switch: SimulatedSwitch) -> bool:
 
 
 class Watch:
-    """Looks at one controller of a world."""
+    """The invariants of one controller of a world."""
 
     def __init__(self, world: "World", process: Process) -> None:
         self._world, self._process = world, process
@@ -63,7 +63,7 @@ class Watch:
         self._ips = {site.ip: name for name, site in process.options.network.switches.items()}
 
     def step(self) -> Iterator[str]:
-        """Iterate over what does not hold now."""
+        """Iterate over the invariants that are broken after a step, as sentences."""
         process = self._process
         if not process.serves or process.scheduler.closing:
             return

@@ -1,4 +1,4 @@
-"""A world, in which a story's events happen, and what was found in it."""
+"""A world in which a story is run, and the outcome."""
 
 import shutil
 import tempfile
@@ -31,19 +31,19 @@ MOST_STEPS = 8_000
 
 @dataclass
 class Outcome:
-    """What came of a story."""
+    """Result of a story."""
 
     story: Story
-    fault: str = ""  # What did not hold; empty if all did.
+    fault: str = ""  # The first invariant that was broken; empty if none was.
     at_s: float = 0.0
     steps: int = 0
-    trace: str = ""  # A digest of the order of everything.
+    trace: str = ""  # Digest of all steps in their order.
     happened: Counter[str] = field(default_factory=Counter)
-    last: list[str] = field(default_factory=list)  # What happened last, in words.
+    last: list[str] = field(default_factory=list)  # The last steps, in words.
 
     @property
     def kind(self) -> str:
-        """The fault without numbers and names, which a shorter story has too."""
+        """The fault without numbers and names: the same for a shorter story with the same fault."""
         return " ".join("#" if any(map(str.isdigit, word)) else word for word in self.fault.split()[:8])
 
 

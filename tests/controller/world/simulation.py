@@ -66,19 +66,19 @@ _idle: list[Thread] = []
 
 
 class Simulation:
-    """The clock, and all that is to happen.
+    """The clock, and the queue of future calls.
 
-    `seed`: gives every choice. `mixing`: how often a ready callback runs out of turn, 0 to 1. `busy_s`: mean time that a
+    `seed`: of all random choices. `mixing`: how often a ready callback runs out of turn, 0 to 1. `busy_s`: mean time that a
     callback takes.
     """
 
     def __init__(self, seed: str, mixing: float = 0.0, busy_s: float = 0.0) -> None:
         self.now = 0.0
-        self.wall = UNIX_S  # The Unix time at `now` 0: clocks are set.
+        self.wall = UNIX_S  # The Unix time when `now` is 0; it jumps when clocks are set.
         self.steps = 0
-        self.events: deque[str] = deque(maxlen=60)  # What happened last, in words.
+        self.events: deque[str] = deque(maxlen=60)  # The last steps, in words.
         self.faults: list[str] = []
-        self.folder = "a new folder"  # Left out of what happened.
+        self.folder = "a new folder"  # Its name differs from run to run, so steps name it in this way.
         self._seed, self._mixing, self._busy_s = seed, mixing, busy_s
         self._random = Random(f"{seed} order")
         self._due: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
@@ -95,7 +95,7 @@ class Simulation:
         return Random(f"{self._seed} {name}")
 
     def at(self, seconds: float, call: Callable[..., object], *arguments: Any) -> None:
-        """Make a call at a time from now."""
+        """Schedule a call after a delay."""
         heapq.heappush(self._due, (self.now + seconds, next(self._count), call, arguments))
 
     def unix_seconds(self) -> float:

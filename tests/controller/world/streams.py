@@ -93,7 +93,7 @@ class Call:
         self.say(grpc.aio.EOF)
 
     def break_off(self, seconds: float = 0.0) -> None:
-        """Be gone; the service notices after some time."""
+        """Break the connection; the service notices after some time."""
         self.open = False
         self.simulation.at(seconds, self._cancel)
 

@@ -62,21 +62,21 @@ class SlotHypotheses(Hypotheses):
 
 @dataclass
 class SimulatedSwitch:
-    """A switch, and the faults of the way to it. Times are in seconds."""
+    """A switch, and the faults of the connection to it. Times are in seconds."""
 
     name: str
     number: int
     simulation: Simulation
-    delays: tuple[float, ...] = (0.0001,)  # How long a request may travel, and an answer.
-    loses: float = 0.0  # How often a request, or its answer, is lost.
-    refuses: int = 0  # How many of the next writes are refused.
-    hangs_until: float = 0.0  # Until when it does not answer.
-    down_until: float = 0.0  # Until when it does not run.
+    delays: tuple[float, ...] = (0.0001,)  # Possible delays of a request, and of an answer.
+    loses: float = 0.0  # Probability that a request, or its answer, is lost.
+    refuses: int = 0  # Number of the next writes that are refused.
+    hangs_until: float = 0.0  # Time until which it does not answer.
+    down_until: float = 0.0  # Time until which it is down.
     cookie: int = 0
     boots: int = 0
     sessions: list["SimulatedSession"] = field(default_factory=list)
     hypotheses: SlotHypotheses = field(default_factory=SlotHypotheses)
-    used: set[Epoch] = field(default_factory=set)  # Epochs of which entries have been lost.
+    used: set[Epoch] = field(default_factory=set)  # Epochs whose entries were lost in a restart.
     watcher: Watcher | None = None
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -101,7 +101,7 @@ class SimulatedSwitch:
         self.hypotheses.zero()
 
     def restart(self, seconds: float = 0.0) -> None:
-        """Lose everything, and be back after some time."""
+        """Lose all state, and run again after some time."""
         self.cookie = 0
         self.down_until = self.simulation.now + seconds
         self.wipe()
