@@ -176,7 +176,7 @@ class Session(Closing):
         )
 
     def close(self) -> None:
-        """Meet the other ranks, so that nobody's departure ends another's last collective, and leave the job.
+        """Wait for the other ranks, whose last collectives need this one, and leave the job.
 
         A rank that ends because of an exception does not wait: the others hear that it left.
         """
@@ -210,7 +210,7 @@ class Session(Closing):
 
     def _gone(self) -> str:
         if self._left:
-            # Who leaves much later than the first most likely leaves because of that.
+            # A rank that leaves much later than the first one probably leaves because of it.
             first = min(self._left.values())
             names = [rank for rank, at in self._left.items() if at - first < LEAVING_GRACE_S / 2]
             return f"{'rank' if len(names) == 1 else 'ranks'} {', '.join(map(str, sorted(names)))} left before this was done"

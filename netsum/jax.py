@@ -1,7 +1,7 @@
 """Collectives of JAX through a switch, one process for each device of the CPU.
 
 They work inside ``jax.jit``, ``grad``, ``vmap``, ``scan``, ``while_loop``, ``cond`` and ``checkpoint``, on XLA's own buffers and
-in the order of the program: XLA does not exchange two of them. Trees are reduced leaf by leaf.
+in the order of the program, which XLA keeps. Trees are reduced leaf by leaf.
 """
 
 import atexit
@@ -328,7 +328,7 @@ mlir.register_lowering(_collective, _lower, platform="cpu")
 
 
 def _batch(arrays: Any, dims: Any, **how: Any) -> Any:
-    """Reduce a batch in one call; its dimension becomes the last one, which no collective divides."""
+    """Reduce a batch in one call: the batch dimension becomes the last one, which no collective splits among the ranks."""
     length = next(each.shape[dim] for each, dim in zip(arrays, dims, strict=True) if dim is not None)
     moved = [
         jax.numpy.broadcast_to(each[..., None], (*each.shape, length))

@@ -113,7 +113,7 @@ class Comm(MPI.Intracomm):
 
     @property
     def session(self) -> Session:
-        """The part in a job, which the communicator joins when first asked for: at all ranks."""
+        """The session with the switch; the first access, which all ranks make together, joins a job."""
         if "_session" not in self.__dict__:
             share = super().bcast
             self._session = session.begin(

@@ -1,4 +1,4 @@
-"""A collective with its check: codecs that keep digests, one more pass behind the arrays, and the verdict."""
+"""A collective with its check: codecs that compute digests, one more pass behind the arrays, and the verdict."""
 
 import math
 import secrets
@@ -204,7 +204,7 @@ class _Watched:
             return
         assert codec.decode is not None
         if self.kind == NOT_LINEAR:
-            work.header_only = NO_BLOCKS  # All compare the results.
+            work.header_only = NO_BLOCKS  # Every worker compares the results.
         self._kept = (
             np.full(self.blocks, NO_LANES, np.uint64),
             np.zeros(self.blocks, np.uint64),

@@ -1,7 +1,7 @@
 """Digests of blocks of lanes: a linear function of the lanes, so that the workers' digests add up to that of the sum.
 
 The routines wrap those of any codec: they call the codec's own by its address, and keep the digest of the lanes that it wrote or
-is about to read. A pass without checks has the codec's own routines, and pays nothing.
+is about to read. A pass without checks uses the codec's own routines, at no cost.
 """
 
 from typing import Any, Final
@@ -32,7 +32,7 @@ CHECKS: Final = np.dtype(
             "encode",
             "decode",
             "exponent",
-            "blocks",  # of the pass, over all its rounds
+            "blocks",  # Blocks of the pass, over all its rounds.
             "sent",  # uint64[blocks]: digests of this worker's lanes; NO_LANES for blocks to which it sent none
             "received",  # uint64[blocks]: of the lanes of the RESULTs
             "own",  # uint16[blocks]: this worker's exponents
@@ -40,7 +40,7 @@ CHECKS: Final = np.dtype(
             # An operation that is not linear: MAX or BOR, else 0. The RESULT must cover this worker's lanes.
             "covers",
             "scratch",  # uint32[lanes]
-            "uncovered",  # RESULTs that did not
+            "uncovered",  # Number of RESULTs that did not cover them.
             # Masks (`host_agent.verification.masking`): the routines beneath, and for how many more bits they leave room.
             "plain_encode",
             "plain_decode",

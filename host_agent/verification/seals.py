@@ -6,7 +6,7 @@ four digits of 16 bits, the sum over the segment's blocks j of
 
     b_j * (digest of the lanes that this worker sent + c_w * what all workers must agree on: block number, exponent, members)
 
-and a pad. The worker's own coefficient c_w makes a contribution that is missing or there twice show, even in all of its chunks.
+and a pad. The worker's own coefficient c_w reveals a contribution that is missing or duplicated, even one whose chunks all are.
 """
 
 from typing import Any, Final

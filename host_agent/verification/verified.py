@@ -99,7 +99,7 @@ class VerifiedRequest(Request[T]):
 
 
 def _repeatable(request: Any) -> tuple[Any, Any]:
-    """Return a request that leaves its arrays as they are, and where its result goes; None: wherever it likes."""
+    """Return a request that does not change its arrays, and the array for its result; None: a new one."""
     if any(isinstance(value, Accumulator) for value in vars(request).values()):
         raise MisuseError(
             "on_corruption='retry': pass arrays, as an Accumulator is emptied by the first attempt"

@@ -119,7 +119,7 @@ def _counters(controller: str, job: str) -> dict[str, int]:
 
 @contextmanager
 def loopback_controller(workers: int, lanes: int, drop_ppm: int, folder: Path) -> Iterator[str]:
-    """Run an embedded switch on loopback and its controller, as long as the ``with`` block lasts; give its address."""
+    """Run an embedded switch on loopback and its controller for the block's duration; yields the controller's address."""
 
     def start(ready_fd: int) -> Child:
         return Child(
