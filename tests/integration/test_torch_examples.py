@@ -15,8 +15,6 @@ pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'"
 import torch
 import torch.distributed as dist
 
-pytest.importorskip("sklearn", reason="needs scikit-learn: pip install scikit-learn")
-
 from tests.integration.torch_ranks import Ranks
 
 pytestmark = pytest.mark.torch

@@ -18,6 +18,3 @@ with contextlib.suppress(ImportError):  # without PyTorch the tests skip themsel
 
     torch.set_num_threads(1)
     compile_ahead()
-
-with contextlib.suppress(ImportError):
-    import sklearn.datasets  # noqa: F401

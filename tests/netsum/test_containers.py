@@ -73,7 +73,6 @@ def test_the_services_of_compose_fit_the_files_beside_them() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a network namespace")
 def test_the_commands_of_compose_train(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
-    pytest.importorskip("sklearn", reason="needs scikit-learn")
     services = compose()["services"]
     netsum = f"{shlex.quote(sys.executable)} -P -c 'from netsum.cli import main; main()'"
 
