@@ -1,17 +1,21 @@
-"""Horovod's names for Keras 3 with the JAX or PyTorch backend: ``import netsum.horovod as hvd`` in place of ``horovod.keras``.
+"""Horovod's names for Keras 3 and for TensorFlow: ``import netsum.horovod as hvd`` in place of ``horovod.keras``.
 
-There are no process sets, no elastic jobs and no `join`: all ranks make equally many steps. Keras on TensorFlow is refused.
+Keras runs on JAX, PyTorch or TensorFlow. There are no process sets, no elastic jobs and no `join`: all ranks make equally many
+steps.
 """
 
 import atexit
+import hashlib
 import pickle
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from host_agent import meeting, session
+from host_agent.collectives import Op
 from host_agent.errors import MisuseError
+from host_agent.joining.invitation import machine
 from host_agent.session import Session
 from host_agent.torch.options import Options
 from netsum.extras import install_command
@@ -20,11 +24,14 @@ try:
     import keras
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        f"netsum.horovod needs Keras 3 ({install_command('keras')}), and KERAS_BACKEND=jax or torch set: {missing}",
+        f"netsum.horovod needs Keras 3 ({install_command('keras')}), and KERAS_BACKEND=jax, tensorflow or torch set: {missing}",
         name=missing.name,
     ) from missing
 
 _current: list[Session] = []
+_local: list[int] = []
+_IN_XLA: Final = "netsum_needs_jit_compile_False"
+"""Name of the operation that XLA refuses to compile: its error says it."""
 
 
 def init(timeout_s: float = 300.0, options: Options | None = None) -> None:
@@ -47,9 +54,9 @@ def init(timeout_s: float = 300.0, options: Options | None = None) -> None:
         There is no switch, or a rank did not come.
     """
     backend = keras.backend.backend()
-    if backend not in ("jax", "torch"):
+    if backend not in ("jax", "tensorflow", "torch"):
         raise MisuseError(
-            f"netsum.horovod takes Keras on JAX or PyTorch, not on {backend}: set KERAS_BACKEND=jax or torch"
+            f"netsum.horovod takes Keras on JAX, TensorFlow or PyTorch, not on {backend}: set KERAS_BACKEND"
         )
     if _current:
         raise MisuseError("netsum.horovod.init was called before: call netsum.horovod.shutdown first")
@@ -62,6 +69,9 @@ def init(timeout_s: float = 300.0, options: Options | None = None) -> None:
         share, rank, size = meeting.meet(timeout_s)
         _current.append(session.begin(share, rank, size, name="keras", timeout_s=timeout_s, options=options))
     atexit.register(shutdown)
+    here = np.frombuffer(hashlib.sha256(machine().encode()).digest(), np.uint8)
+    below = _session().all_gather(here, label="machine")[: _session().rank]
+    _local[:] = [int((below == here).all(axis=1).sum())]
 
 
 def shutdown() -> None:
@@ -91,9 +101,24 @@ def size() -> int:
     return _session().size
 
 
+def local_rank() -> int:
+    """Return the number of ranks below this one on its machine."""
+    _session()
+    return _local[0]
+
+
 def allreduce(value: Any, average: bool = True, name: str = "allreduce") -> Any:
-    """Return the mean, or the sum, of the ranks' arrays or numbers: an array of NumPy. `name`: the ranks must agree on it."""
-    return _session().allreduce(_array(value), "mean" if average else "sum", label=name)
+    """Return the mean, or the sum, of the ranks' arrays or numbers: an array of NumPy, or inside ``tf.function`` a tensor.
+
+    `name`: the ranks must agree on it.
+    """
+    op: Op = "mean" if average else "sum"
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if tf.is_symbolic_tensor(value):
+            return _in_tensorflow([value], op, name)[0]
+    return _session().allreduce(_array(value), op, label=name)
 
 
 def broadcast_object(value: Any = None, root_rank: int = 0, name: str = "broadcast_object") -> Any:
@@ -126,11 +151,28 @@ def DistributedOptimizer(optimizer: Any) -> Any:
     return optimizer
 
 
+def DistributedGradientTape(tape: Any) -> Any:
+    """Let a ``tf.GradientTape`` return the mean of the ranks' gradients, and return it; also inside ``tf.function``."""
+    gradient = tape.gradient
+
+    def averaged(target: Any, sources: Any, *arguments: Any, **named: Any) -> Any:
+        import tensorflow as tf
+
+        gradients = gradient(target, sources, *arguments, **named)
+        return tf.nest.pack_sequence_as(sources, _means(tf.nest.flatten(gradients)))
+
+    tape.gradient = averaged
+    return tape
+
+
 def _means(gradients: Any) -> Any:
-    if keras.backend.backend() == "jax":
+    backend = keras.backend.backend()
+    if backend == "jax":
         import netsum.jax
 
         return netsum.jax.allreduce(list(gradients), "mean", label="gradients")
+    if backend == "tensorflow":
+        return _in_tensorflow(gradients, "mean", "gradient")
     import torch
 
     means = []
@@ -139,6 +181,28 @@ def _means(gradients: Any) -> Any:
         mean = _session().allreduce(wide.cpu().numpy(), "mean", label=f"gradient {number}")
         means.append(torch.from_numpy(mean).to(each))
     return means
+
+
+def _in_tensorflow(values: Iterable[Any], op: Op, label: str) -> list[Any]:
+    """Reduce tensors, of which some may be None, by one stateful operation: TensorFlow keeps the order of those."""
+    import tensorflow as tf
+
+    results = list(values)
+    there = [number for number, each in enumerate(results) if each is not None]
+    given = [
+        tf.convert_to_tensor(results[number]) for number in there
+    ]  # A sparse gradient becomes a dense one.
+
+    @tf.autograph.experimental.do_not_convert
+    def run(*arrays: Any) -> list[Any]:
+        pairs = zip(there, arrays, strict=True)
+        return [_session().allreduce(each, op, label=f"{label} {number}") for number, each in pairs]
+
+    taken = tf.numpy_function(run, given, [each.dtype for each in given], name=_IN_XLA) if given else []
+    for number, before, after in zip(there, given, taken, strict=True):
+        after.set_shape(before.shape)
+        results[number] = after
+    return results
 
 
 def _array(value: Any) -> Any:
@@ -151,6 +215,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def __init__(self, root_rank: int = 0) -> None:
         super().__init__()
         self._root = root_rank
+
+    def set_model(self, model: Any) -> None:
+        """Refuse what XLA would compile under TensorFlow, which has no way from there into Python."""
+        super().set_model(model)
+        if keras.backend.backend() == "tensorflow" and model.jit_compile:
+            raise MisuseError("netsum.horovod on TensorFlow needs model.compile(…, jit_compile=False)")
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Send the variables; the optimizer makes those of its own first."""
@@ -168,3 +238,10 @@ class MetricAverageCallback(keras.callbacks.Callback):
         """Take the means."""
         for name in sorted(logs or {}):
             logs[name] = float(allreduce(np.float64(logs[name]), name=f"metric {name}"))
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(
+        f"netsum.horovod has no {name}: give all ranks equally many batches in place of join; there are no process sets and no "
+        "elastic jobs"
+    )

@@ -22,7 +22,7 @@ def invite(places: int, job: str) -> dict[str, str]:
     named = os.environ.get(CONTROLLER_VARIABLE)
     service = named or service_in_use() or start_service(places)
     name = f"{as_name(job)}-{secrets.token_hex(4)}"
-    return {"service": service, "job": name, "machine": "" if named else _machine()}
+    return {"service": service, "job": name, "machine": "" if named else machine()}
 
 
 def refuse_elsewhere(invitation: dict[str, str], rank: int, first: int) -> None:
@@ -30,12 +30,13 @@ def refuse_elsewhere(invitation: dict[str, str], rank: int, first: int) -> None:
 
     `rank`: this one. `first`: that sent the invitation.
     """
-    if invitation["machine"] not in ("", _machine()):
+    if invitation["machine"] not in ("", machine()):
         raise JoinError(
             f"rank {rank} runs on another machine than rank {first}, whose switch is on loopback: set "
             f"{CONTROLLER_VARIABLE} on all ranks"
         )
 
 
-def _machine() -> str:
+def machine() -> str:
+    """Return what only this machine is called, until it starts anew."""
     return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else os.uname().nodename

@@ -14,7 +14,23 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="needs TensorFlow: pip install tensorflow")
+def test_a_tape_of_tensorflow_has_mean_gradients_and_what_is_refused_is_said() -> None:
+    for status, output in run(2, "tensorflow_ranks.py", KERAS_BACKEND="tensorflow"):
+        said = dict(line.split(": ", 1) for line in output.splitlines() if line.split(":")[0] in _WORDS)
+        assert said.keys() == _WORDS - (set() if "left" in said else {"left"}), output
+        assert "netsum_needs_jit_compile_False" in said["compiled"]
+        assert said["fit"].endswith("netsum.horovod on TensorFlow needs model.compile(…, jit_compile=False)")
+        assert "netsum.horovod has no join: give all ranks equally many batches" in said["join"]
+        assert "the ranks do not agree on this collective: rank" in said["swapped"]
+        assert "rank 1 left before this was done" in said.get("left", "rank 1 left before this was done")
+        assert status == 0, output
+
+
+_WORDS = {"compiled", "fit", "join", "swapped", "left"}
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
 def test_fit_on_two_ranks_is_that_on_one(backend: str, tmp_path: Path) -> None:
     if find_spec(backend) is None:
         pytest.skip(f"needs {backend}: pip install {backend}")
