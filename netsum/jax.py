@@ -5,9 +5,11 @@ in the order of the program, which XLA keeps. Trees are reduced leaf by leaf.
 """
 
 import atexit
+import contextlib
 import dataclasses
 import functools
 import inspect
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
@@ -17,7 +19,7 @@ import numpy as np
 from host_agent import meeting, session
 from host_agent.codecs.accumulator import Accumulator
 from host_agent.collectives import Op
-from host_agent.errors import ArrayError, MisuseError
+from host_agent.errors import ArrayError, MisuseError, UnsupportedTypeError
 from host_agent.session import Session, check_reducible
 from host_agent.torch.options import Options
 from netsum.extras import install_command
@@ -51,6 +53,7 @@ class _Collectives(effects.Effect):
 _EFFECT: Final = _Collectives()
 for _kinds in (
     effects.ordered_effects,
+    effects.shardable_ordered_effects,  # A process has one device.
     effects.lowerable_effects,
     effects.control_flow_allowed_effects,
     effects.custom_derivatives_allowed_effects,
@@ -111,6 +114,38 @@ def shutdown() -> None:
     finally:
         while _current:
             _current.pop().close()
+
+
+def install() -> None:
+    """Let ``jax.lax.psum``, ``pmean``, ``pmax`` and ``pmin`` over all processes go through the switch, gradients too.
+
+    In functions that are traced from now on. What the switch does not take (uint32, axes of some processes) stays on JAX's
+    collectives, as does what the compiler inserts itself.
+
+    Raises
+    ------
+    ImportError
+        This version of JAX has other private names; `allreduce` works without them.
+    """
+    current_session()
+    try:
+        from jax._src.lax import parallel
+
+        ops = {"psum_p": "sum", "psum_invariant_p": "sum", "pmax_p": "max", "pmin_p": "min"}
+        reductions = [(getattr(parallel, name), op) for name, op in ops.items()]
+        found = [(each, op, each.abstract_eval, mlir._lowerings[each].rule) for each, op in reductions]
+        groups_of = parallel._replica_groups
+    except (AttributeError, ImportError, KeyError) as missing:
+        raise ImportError(
+            f"netsum.jax.install does not know the private names of JAX {jax.__version__} ({missing}): call netsum.jax.allreduce "
+            f"in place of jax.lax.psum, or {install_command('jax')}"
+        ) from missing
+    for primitive, op, shape_of, lower in found:
+        if getattr(shape_of, "func", None) is not _with_effect:  # Installed before.
+            primitive.def_effectful_abstract_eval(functools.partial(_with_effect, shape_of, op))
+            how = functools.partial(_lower_reduction, f"jax.lax.{primitive.name}", op, groups_of, lower)
+            mlir.register_lowering(primitive, how, platform="cpu")
+    jax.clear_caches()
 
 
 def current_session() -> Session:
@@ -193,7 +228,7 @@ def mean_of_micro_batches(
     mine = range(rank(), count, size())
     gradient = gradient_of(mine[0]) if mine else jax.eval_shape(lambda: gradient_of(0))
     like, structure = jax.tree.flatten(gradient)
-    totals = [Accumulator(each.shape, _summed(each.dtype)) for each in like]
+    totals = [Accumulator(each.shape, "float32" if _narrow(each.dtype) else each.dtype) for each in like]
     for index in mine:
         gradient = gradient if index == mine[0] else gradient_of(index)
         for total, array in zip(totals, jax.tree.leaves(gradient), strict=True):
@@ -211,10 +246,6 @@ def mean_of_micro_batches(
 
 def _narrow(dtype: Any) -> bool:
     return bool(np.dtype(dtype).name == "bfloat16")
-
-
-def _summed(dtype: Any) -> Any:
-    return "float32" if _narrow(dtype) else dtype
 
 
 def _caller() -> str:
@@ -325,6 +356,32 @@ def _lower(ctx: Any, *operands: Any, kind: Kind, op: Op, labels: Sequence[str]) 
 
 
 mlir.register_lowering(_collective, _lower, platform="cpu")
+
+
+def _with_effect(shape_of: Callable[..., Any], op: Op, array: Any, *, axes: Any, **how: Any) -> Any:
+    """Return the shape and the effects of a reduction of JAX's, in the order of netsum's if it is over all processes."""
+    shape, found = shape_of(array, axes=axes, **how)
+    named = [each for each in axes if not isinstance(each, int)]
+    everywhere = math.prod(core.get_axis_env().axis_size(each) for each in named) == jax.process_count() > 1
+    if everywhere and len(named) == len(axes) and _current and size() == jax.process_count():
+        with contextlib.suppress(UnsupportedTypeError):
+            check_reducible(array.dtype, op)
+            return shape, {*found, _EFFECT}
+    return shape, found
+
+
+def _lower_reduction(
+    name: str, op: Op, groups_of: Any, otherwise: Callable[..., Any], ctx: Any, array: Any, **how: Any
+) -> Any:
+    """Lower a reduction of JAX's to a call of netsum if `_with_effect` gave it the effect, and its groups are one of all."""
+    token = ctx.tokens_in.effects()
+    groups = groups_of(ctx.module_context.axis_context, how["axes"], how.get("axis_index_groups"))
+    if token and len(groups) == 1 and len(groups[0]) == size():
+        label = f"{name} over {', '.join(map(str, how['axes']))}"
+        return _lower(ctx, array, kind="allreduce", op=op, labels=[label])
+    if token:
+        ctx.set_tokens_out(ctx.tokens_in)
+    return otherwise(ctx, array, **how)
 
 
 def _batch(arrays: Any, dims: Any, **how: Any) -> Any:

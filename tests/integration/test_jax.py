@@ -39,6 +39,26 @@ def test_collectives_gradients_and_training_on_one_and_three_ranks() -> None:
         assert each["left"].endswith("rank 2 left before this was done")
 
 
+def test_jaxs_own_reductions_go_through_the_switch_once_installed() -> None:
+    for status, output in run(2, "jax_psum_ranks.py"):
+        assert status == 0, output
+        assert "psum: done" in output
+
+
+def test_a_jax_without_the_private_names_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import jax
+    from jax._src.lax import parallel
+
+    import netsum.jax
+
+    monkeypatch.setattr(netsum.jax, "_current", [object()])
+    monkeypatch.delattr(parallel, "psum_invariant_p")
+    with pytest.raises(
+        ImportError, match=f"JAX {jax.__version__} .*call netsum.jax.allreduce in place of jax.lax.psum"
+    ):
+        netsum.jax.install()
+
+
 def test_a_process_with_two_devices_is_refused() -> None:
     environment = os.environ | {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
