@@ -11,7 +11,9 @@ from host_agent.meeting import VARIABLES, meet
 from tests.free_ports import free_port
 
 
-@pytest.mark.parametrize(("module", "package"), [("jax", "jax"), ("mpi", "mpi4py"), ("horovod", "keras")])
+@pytest.mark.parametrize(
+    ("module", "package"), [("jax", "jax"), ("mpi", "mpi4py"), ("horovod", "keras"), ("ray", "ray")]
+)
 def test_a_missing_framework_is_named_with_its_pip_install(
     module: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
