@@ -24,7 +24,7 @@ class Strategy(Configured):
 
     It is used in a training loop of the user's own, at every worker alike::
 
-        with netsum.strategy("diloco", model, optimizer, every=50) as s:
+        with netsum.strategy("diloco", model, optimizer, sync_every=50) as s:
             for inputs, targets in batches:
                 with s.step():
                     loss_function(model(inputs), targets).backward()

@@ -1,35 +1,46 @@
-"""DiLoCo: many local steps, then one outer step with Nesterov momentum on the mean movement of the models."""
+"""DiLoCo and streaming DiLoCo: local steps, and outer steps with Nesterov momentum on the mean movement of the models."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from host_agent.options import Count
+from host_agent.compression.registry import make_compressor
+from host_agent.options import Count, Natural
 from host_agent.strategies.base import Strategy
 
 
 class DiLoCo(Strategy):
-    """Take `every` local steps, then one outer step that all workers take alike.
+    """Take `sync_every` local steps, then one outer step that all workers take alike.
 
     The outer gradient is the model of the last outer step minus the model now, averaged over the workers. The optimizer given
-    is the inner one (AdamW in the paper); its state stays at the worker.
+    is the inner one, whose state stays at the worker.
 
-    `every`: inner steps between two outer ones, H. `outer_rate`: learning rate of the outer step. `outer_momentum`: of the
-    Nesterov momentum.
+    With `fragments` > 1 it is streaming DiLoCo: the parameters' vector is cut into equal fragments, and every
+    `sync_every` / `fragments` steps the next fragment has its outer step, so that a worker never sends more at a time. With a
+    `fragment_sync_delay` the worker computes on for this many steps while the fragment is averaged. Options are called as in
+    torchft.
+
+    `sync_every`: inner steps between two outer ones of the same fragment, H. `after`: steps before them whose gradients are
+    averaged one by one. `outer_rate`: learning rate of the outer step. `outer_momentum`: of the Nesterov momentum. `fragments`:
+    how many; divide `sync_every`. `fragment_sync_delay`: τ, less than `sync_every` / `fragments`; averages then take a process
+    group of their own. `fragment_update_alpha`: share of the worker's own fragment in the one that it goes on with after an
+    outer step. `should_quantize`: outer gradients of 4 bits (block-float), which the switch adds.
 
     References
     ----------
     A. Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", arXiv:2311.08105, 2023,
     algorithm 1.
+    A. Douillard et al., "Streaming DiLoCo with overlapping communication", arXiv:2501.18512, 2025, algorithm 2.
     """
 
     name = "diloco"
-    summary = "many local steps, then one outer Nesterov step on the mean of the models' changes"
-    source = "Douillard et al. 2023"
-    STATE = ("reference", "momentum")
+    summary = "many local steps, then one outer Nesterov step on the mean of the models' changes; in fragments: streaming"
+    source = "Douillard et al. 2023, 2025"
+    STATE = ("reference", "momentum", "_arrived")
 
-    reference: Tensor  # The model after the last outer step.
+    reference: Tensor  # Each fragment after its last outer step.
     momentum: Tensor
 
     def __init__(
@@ -37,13 +48,35 @@ class DiLoCo(Strategy):
         model: Any,
         optimizer: Any,
         *,
-        every: Count = 50,
+        sync_every: Count = 50,
+        after: Natural = 0,
         outer_rate: Annotated[float, "(0, ∞)"] = 0.7,
         outer_momentum: Annotated[float, "[0, 1)"] = 0.9,
+        fragments: Count = 1,
+        fragment_sync_delay: Natural = 0,
+        fragment_update_alpha: Annotated[float, "[0, 1)"] = 0.0,
+        should_quantize: bool = False,
         **common: Any,
     ) -> None:
+        if should_quantize and common.get("compression") is None:
+            common["compression"] = make_compressor("block-float", bits=4)
         super().__init__(model, optimizer, **common)
-        self.every, self.outer_rate, self.outer_momentum = every, outer_rate, outer_momentum
+        self.outer_rate, self.outer_momentum, self.alpha = outer_rate, outer_momentum, fragment_update_alpha
+        self.after, self.fragments, self.delay = after, fragments, fragment_sync_delay
+        self._interval = sync_every // fragments
+        self.require(
+            sync_every % fragments == 0 and self.delay < self._interval,
+            f"expected fragments that divide sync_every, and a fragment_sync_delay below sync_every / fragments, not "
+            f"sync_every={sync_every}, fragments={fragments}, fragment_sync_delay={self.delay}",
+        )
+        self._own = self.exchange
+        if self.delay:  # Collectives of the trainer may come while a fragment is averaged.
+            self._own = self.exchange.within([list(range(self.workers))])
+            self._own.reducer = self.exchange.reducer
+        self._under_way: Callable[[], Tensor] | None = (
+            None  # Waits for the average of the fragment under way.
+        )
+        self._arrived: Tensor | None = None  # An average that was waited for before its outer step was due.
 
     def at_start(self) -> None:
         """Take the model of rank 0 as the reference."""
@@ -51,19 +84,72 @@ class DiLoCo(Strategy):
         self.reference = self.vector()
         self.momentum = torch.zeros_like(self.reference)
 
+    def after_backward(self) -> bool:
+        """Average the gradients of the first steps."""
+        if self.steps < self.after:
+            self.load_gradient(self.exchange.compressed_mean(self.gradient(), of="gradient"))
+        return True
+
     def after_step(self) -> None:
-        """Take the outer step every `every` inner steps."""
-        if self.steps % self.every == 0:
-            self._outer_step()
+        """Take the outer step that is due, and begin to average the next fragment."""
+        if self._local <= 0:
+            self.reference = self.vector()
+            return
+        if (self._local - self.delay) % self._interval == 0:
+            self._outer_step(self._latest)
+        if self._local % self._interval == 0:
+            self._begin(self._latest)
+            if not self.delay:
+                self._outer_step(self._latest)
 
     def at_end(self) -> None:
-        """Take an outer step if there were inner steps since the last one."""
-        if self.steps % self.every:
-            self._outer_step()
-        self.average_buffers()
-
-    def _outer_step(self) -> None:
-        gradient = self.exchange.compressed_mean(self.reference - self.vector())
-        self.momentum = self.outer_momentum * self.momentum + gradient
-        self.reference = self.reference - self.outer_rate * (gradient + self.outer_momentum * self.momentum)
+        """Take an outer step of every fragment that has changed since its last one."""
+        self._outer_step(self._latest)
+        for number in range(self.fragments):
+            if self._local > 0 and (self._local % self._interval or number != self._latest):
+                self._begin(number)
+                self._outer_step(number)
         self.load(self.reference)
+        self.average_buffers()
+        if self._own is not self.exchange:
+            self.exchange.wait_for_all()  # A group must not go while another worker's collective needs it.
+            self._own.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state; wait for an average under way, which all workers have begun."""
+        self._arrived = self._average()
+        return super().state_dict()
+
+    @property
+    def _local(self) -> int:
+        return self.steps - self.after
+
+    @property
+    def _latest(self) -> int:
+        """Fragment whose average began last."""
+        return (self._local // self._interval - 1) % self.fragments
+
+    def _part(self, number: int) -> slice:
+        size = self.reference.numel()
+        return slice(number * size // self.fragments, (number + 1) * size // self.fragments)
+
+    def _begin(self, number: int) -> None:
+        gradient = (self.reference - self.vector())[self._part(number)]
+        self._under_way = self._own.begin_mean(gradient, f"model{number or ''}", in_thread=self.delay > 0)
+
+    def _average(self) -> Tensor | None:
+        """Return the average under way, once it is there; None if there is none."""
+        wait, self._under_way = self._under_way, None
+        return self._arrived if wait is None else wait()
+
+    def _outer_step(self, number: int) -> None:
+        """Take the outer step of a fragment with the average under way, if there is one."""
+        gradient, self._arrived = self._average(), None
+        if gradient is None:
+            return
+        part = self._part(number)
+        self.momentum[part] = momentum = self.outer_momentum * self.momentum[part] + gradient
+        self.reference[part] -= self.outer_rate * (gradient + self.outer_momentum * momentum)
+        model = self.vector()
+        model[part] = torch.lerp(self.reference[part], model[part], self.alpha)
+        self.load(model)

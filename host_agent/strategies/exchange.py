@@ -102,6 +102,31 @@ class StrategyExchange(TorchExchange):
         with self._noting("a compressed all-reduce"):
             return run(self.reducer.rounds(of, tensor), self)
 
+    def begin_mean(self, tensor: Tensor, of: str, in_thread: bool) -> Callable[[], Tensor]:
+        """Begin a compressed mean, in a thread or at once, and return a function that waits for it.
+
+        A thread needs a group in which nothing else is sent meanwhile.
+        """
+        outcome: list[Tensor | Exception] = []
+
+        def average() -> None:
+            try:
+                outcome.append(self.compressed_mean(tensor, of))
+            except Exception as fault:
+                outcome.append(fault)
+
+        thread = self.threads.Thread(target=average, daemon=True) if in_thread else None
+        thread.start() if thread else average()
+
+        def finish() -> Tensor:
+            if thread:
+                thread.join()
+            if isinstance(outcome[0], Exception):
+                raise outcome.pop()  # Not kept: its frames would keep the group open, and the other workers waiting.
+            return outcome[0]
+
+        return finish
+
     def sum(self, tensor: Tensor) -> Tensor:
         """Return the sum of a tensor over the workers; exact for integers."""
         with self._noting("an all-reduce"):

@@ -17,7 +17,7 @@ FEWER: Final = 40
 WITHIN: Final = 0.05
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "synchronous": {},
-    "diloco": {"every": EVERY, "outer_rate": 0.7, "outer_momentum": 0.6},
+    "diloco": {"sync_every": EVERY, "outer_rate": 0.7, "outer_momentum": 0.6},
 }
 
 

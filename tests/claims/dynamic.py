@@ -57,7 +57,7 @@ def halves(name: str, options: dict[str, Any], seed: int = 0, steps: int = STEPS
 
 def _run(echo: Echo) -> ClaimResult:
     echo("periodic averaging")
-    periodic = halves("local-sgd", {"every": EVERY})
+    periodic = halves("local-sgd", {"sync_every": EVERY})
     echo("dynamic averaging")
     dynamic = halves("dynamic-averaging", {"threshold": THRESHOLD, "every": EVERY})
     rows, findings = [], []

@@ -48,7 +48,7 @@ def test_what_does_not_hold_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_dynamic_averaging_is_silent_when_nothing_moves_and_speaks_after_the_drift() -> None:
     quiet, drift = halves("dynamic-averaging", {"threshold": 4.0, "every": 4}, steps=400)
-    periodic = halves("local-sgd", {"every": 4}, steps=400)
+    periodic = halves("local-sgd", {"sync_every": 4}, steps=400)
     assert drift[1] > quiet[1] * 0.5
     assert all(often[1] > 3 * rare[1] for rare, often in zip((quiet, drift), periodic, strict=True))
 

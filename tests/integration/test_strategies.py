@@ -17,11 +17,11 @@ pytestmark = pytest.mark.torch
 OPTIONS: dict[str, dict[str, Any]] = {
     "admm": {"every": 2},
     "codistillation": {"groups": 3, "every": 2},
-    "diloco": {"every": 2},
+    "diloco": {"sync_every": 2},
     "dynamic-averaging": {"threshold": 0.01},
     "fedavg": {"samples": 8},
     "hierarchical": {"groups": 3, "every": 1},
-    "local-sgd": {"every": 2},
+    "local-sgd": {"sync_every": 2},
     "synchronous": {},
     "downpour": {},
     "easgd": {"every": 2},

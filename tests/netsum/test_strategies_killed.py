@@ -29,12 +29,12 @@ _TIMEOUT: Final = timedelta(seconds=60)
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "admm": {"every": 2},
     "codistillation": {"groups": 3, "every": 2},
-    "diloco": {"every": 2},
+    "diloco": {"sync_every": 4, "fragments": 2, "fragment_sync_delay": 1},
     "dynamic-averaging": {"threshold": 0.001},
     "easgd": {"every": 2},
     "fedavg": {"samples": 8},
     "hierarchical": {"groups": 3, "every": 1, "between": 2},
-    "local-sgd": {"every": 2},
+    "local-sgd": {"sync_every": 2},
 }
 
 

@@ -75,13 +75,13 @@ def test_workers_gather_by_broadcasts() -> None:
 OPTIONS: dict[str, dict[str, Any]] = {
     "admm": {"every": 3},
     "codistillation": {"every": 3},
-    "diloco": {"every": 3},
+    "diloco": {"sync_every": 3},
     "downpour": {},
     "dynamic-averaging": {"threshold": 0.05},
     "easgd": {"every": 2},
     "fedavg": {"samples": 5},
     "hierarchical": {"every": 2, "between": 2},
-    "local-sgd": {"every": 3},
+    "local-sgd": {"sync_every": 3},
     "stale-synchronous": {"bound": 1},
     "synchronous": {},
 }

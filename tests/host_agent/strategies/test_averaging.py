@@ -54,26 +54,26 @@ def _bytes_in_groups(rank: int, world: int) -> tuple[int, int]:
 
 def test_local_sgd_with_every_1_is_synchronous(gloo_ranks: Ranks) -> None:
     # Without momentum the mean of the models after a step is the model after a step with the mean of the gradients.
-    local = _models(gloo_ranks.run(_train, "local-sgd", 6, {"every": 1}))
+    local = _models(gloo_ranks.run(_train, "local-sgd", 6, {"sync_every": 1}))
     torch.testing.assert_close(local, _models(gloo_ranks.run(_train, "synchronous", 6, {})))
 
 
 def test_local_sgd_is_the_mean_of_models_trained_apart(gloo_ranks: Ranks) -> None:
-    averaged = _models(gloo_ranks.run(_train, "local-sgd", 4, {"every": 4}))
+    averaged = _models(gloo_ranks.run(_train, "local-sgd", 4, {"sync_every": 4}))
     apart = [_alone(worker, 4) for worker in range(gloo_ranks.world)]
     torch.testing.assert_close(averaged, torch.stack(apart).mean(0))
 
 
 def test_steps_left_over_are_averaged_at_the_end(gloo_ranks: Ranks) -> None:
-    results = gloo_ranks.run(_train, "local-sgd", 7, {"every": 3})
+    results = gloo_ranks.run(_train, "local-sgd", 7, {"sync_every": 3})
     _models(results)
     assert results[0]["synchronizations"] == 1 + 3
 
 
 def test_post_local_sgd_begins_synchronously(gloo_ranks: Ranks) -> None:
-    results = gloo_ranks.run(_train, "local-sgd", 12, {"every": 4, "after": 4})
+    results = gloo_ranks.run(_train, "local-sgd", 12, {"sync_every": 4, "after": 4})
     assert results[1]["synchronizations"] == 1 + 4 + 2
-    early = _models(gloo_ranks.run(_train, "local-sgd", 4, {"every": 4, "after": 4}))
+    early = _models(gloo_ranks.run(_train, "local-sgd", 4, {"sync_every": 4, "after": 4}))
     torch.testing.assert_close(early, _models(gloo_ranks.run(_train, "synchronous", 4, {})))
 
 
@@ -88,7 +88,7 @@ def test_hierarchical_averages_groups_then_all(gloo_ranks: Ranks) -> None:
 
 
 def test_hierarchical_with_one_group_or_average_is_local_sgd(gloo_ranks: Ranks) -> None:
-    local = _models(gloo_ranks.run(_train, "local-sgd", 8, {"every": 2}))
+    local = _models(gloo_ranks.run(_train, "local-sgd", 8, {"sync_every": 2}))
     one_group = _models(gloo_ranks.run(_train, "hierarchical", 8, {"groups": 1, "every": 2, "between": 4}))
     torch.testing.assert_close(one_group, local)
     always_all = _models(gloo_ranks.run(_train, "hierarchical", 8, {"groups": 2, "every": 2, "between": 1}))
@@ -101,17 +101,17 @@ def test_hierarchical_counts_what_goes_between_groups(gloo_ranks: Ranks) -> None
 
 
 def test_diloco_with_a_plain_outer_step_is_local_sgd(gloo_ranks: Ranks) -> None:
-    plain = {"every": 3, "outer_rate": 1.0, "outer_momentum": 0.0}
+    plain = {"sync_every": 3, "outer_rate": 1.0, "outer_momentum": 0.0}
     torch.testing.assert_close(
         _models(gloo_ranks.run(_train, "diloco", 9, plain)),
-        _models(gloo_ranks.run(_train, "local-sgd", 9, {"every": 3})),
+        _models(gloo_ranks.run(_train, "local-sgd", 9, {"sync_every": 3})),
     )
 
 
 def test_the_outer_step_of_diloco_is_torch_nesterov(gloo_ranks: Ranks) -> None:
     # One step is every: the outer gradient is rate · the mean gradient, so that all of it can be done in one process.
     result = _models(
-        gloo_ranks.run(_train, "diloco", 5, {"every": 1, "outer_rate": 0.6, "outer_momentum": 0.8})
+        gloo_ranks.run(_train, "diloco", 5, {"sync_every": 1, "outer_rate": 0.6, "outer_momentum": 0.8})
     )
     model = tasks.linear_model()
     outer = torch.optim.SGD(model.parameters(), 0.6, momentum=0.8, nesterov=True)
@@ -125,7 +125,7 @@ def test_the_outer_step_of_diloco_is_torch_nesterov(gloo_ranks: Ranks) -> None:
 
 def test_diloco_of_50_steps_sends_at_least_40_times_fewer_bytes_for_the_same_loss(gloo_ranks: Ranks) -> None:
     # The paper's momentum of 0.9 is for hundreds of outer steps; here are ten.
-    rare = gloo_ranks.run(_train, "diloco", 500, {"every": 50, "outer_momentum": 0.3, "count": 32})
+    rare = gloo_ranks.run(_train, "diloco", 500, {"sync_every": 50, "outer_momentum": 0.3, "count": 32})
     often = gloo_ranks.run(_train, "synchronous", 500, {"count": 32})
     for few, many in zip(rare, often, strict=True):
         assert many["bytes_sent"] >= 40 * few["bytes_sent"]

@@ -124,7 +124,7 @@ def _dynamic(rank: int, world: int, options: dict[str, Any], steps: int) -> dict
 
 
 def _local(rank: int, world: int, steps: int) -> dict[str, Any]:
-    return tasks.summary(tasks.train("local-sgd", rank, steps, every=1))
+    return tasks.summary(tasks.train("local-sgd", rank, steps, sync_every=1))
 
 
 def test_one_model_that_moves_away_is_averaged_with_few_others(gloo_ranks: Ranks) -> None:
@@ -150,7 +150,7 @@ def _push_one(rank: int, world: int) -> tuple[float, int, int]:
 
 def test_with_drift_it_sends_5_times_fewer_bytes_for_the_same_loss(gloo_ranks: Ranks) -> None:
     # The solution changes once, in the middle. Both look at the models every four steps.
-    options = {"dynamic-averaging": {"threshold": 3.0, "every": 4}, "local-sgd": {"every": 4}}
+    options = {"dynamic-averaging": {"threshold": 3.0, "every": 4}, "local-sgd": {"sync_every": 4}}
     totals = {}
     for name, of_it in options.items():
         losses, sent = zip(*gloo_ranks.run(_drift, name, of_it), strict=True)

@@ -33,7 +33,7 @@ def test_an_unknown_name_lists_the_names() -> None:
 
 def test_an_unknown_option_lists_the_options() -> None:
     model = tasks.linear_model()
-    with pytest.raises(MisuseError, match=r"diloco has no option 'H': expected every=50, outer_rate=0.7"):
+    with pytest.raises(MisuseError, match=r"diloco has no option 'H': expected sync_every=50, after=0"):
         netsum.strategy("diloco", model, _optimizer(model), H=10)
 
 
@@ -51,7 +51,7 @@ def _post_local(rank: int, world: int) -> list[float]:
     goal = torch.randn(10, 100)
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     inputs = torch.randn(28, 32, 100, generator=torch.Generator().manual_seed(rank))
-    options = {"every": 4, "after": 20, "compression": "top-k", "memory": "residual"}
+    options = {"sync_every": 4, "after": 20, "compression": "top-k", "memory": "residual"}
     distances = []
     with netsum.strategy("local-sgd", model, optimizer, **options) as s:
         for step, each in enumerate(inputs):
@@ -87,8 +87,8 @@ def test_each_is_documented(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("local-sgd", {"every": 0}),
-        ("diloco", {"every": 0}),
+        ("local-sgd", {"sync_every": 0}),
+        ("diloco", {"sync_every": 0}),
         ("fedavg", {"samples": 4, "fraction": 0}),
         ("admm", {"penalty": 0}),
         ("easgd", {"elasticity": 2}),
@@ -114,8 +114,8 @@ def _refused(rank: int, world: int, name: str, options: dict[str, Any]) -> str:
 
 
 CHECKPOINTED = {
-    "local-sgd": {"every": 3},
-    "diloco": {"every": 3},
+    "local-sgd": {"sync_every": 3},
+    "diloco": {"sync_every": 3},
     "dynamic-averaging": {"threshold": 0.5, "every": 3},
     "admm": {"every": 3},
     "hierarchical": {"every": 1, "between": 3},
@@ -197,7 +197,7 @@ def _documented(rank: int, world: int, source: str) -> dict[str, Any]:
         del STRATEGIES["doubling"]
 
 
-@pytest.mark.parametrize(("name", "options"), [("synchronous", {}), ("diloco", {"every": 2})])
+@pytest.mark.parametrize(("name", "options"), [("synchronous", {}), ("diloco", {"sync_every": 2})])
 def test_compression_sends_less_and_all_have_one_model(
     gloo_ranks: Ranks, name: str, options: dict[str, Any]
 ) -> None:
