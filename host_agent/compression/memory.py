@@ -99,14 +99,20 @@ class Residual(_ErrorFeedback):
 
     e ← g + e − C(g + e). A contractive compressor with it converges like SGD without compression (Karimireddy et al., ICML
     2019, theorem II); an unbiased one is scaled to be contractive.
+
+    `decay`: of e before g is added; below 1 old errors fade, as in SparseLoCo.
     """
 
     name = "residual"
     source = "Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019"
 
+    def __init__(self, decay: Fraction = 1.0) -> None:
+        super().__init__()
+        self.decay = decay
+
     def before(self, layout: Layout, gradient: Tensor) -> Tensor:
         """Return gradient plus residual."""
-        return gradient + self._get(layout, "residual", gradient)
+        return gradient + self.decay * self._get(layout, "residual", gradient)
 
     def after(self, layout: Layout, gradient: Tensor, sent: Tensor, own: Tensor, mean: Tensor) -> Tensor:
         """Keep the compression error; return the mean."""

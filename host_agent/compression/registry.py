@@ -13,6 +13,7 @@ from host_agent.compression.memory import (
     Residual,
 )
 from host_agent.compression.methods.block_float import BlockFloat
+from host_agent.compression.methods.chunk_top_k import AgreedChunkTopK, ChunkTopK
 from host_agent.compression.methods.eden import DRIVE, EDEN
 from host_agent.compression.methods.eight_bit import EightBit
 from host_agent.compression.methods.hybrid import Qsparse, RandomBlockFloat
@@ -45,7 +46,7 @@ COMPRESSORS: Final[dict[str, type[Compressor]]] = {
         Identity, BFloat16, BlockFloat, IntSGD, QSGD, TernGrad, Natural, SignVote, ScaledSign, OneBit, THC, DRIVE, EDEN,
         EightBit, Inceptionn, SketchML,
         RandomK, RandomKIndependent, TopK, BlockTopK, Threshold, AdaptiveThreshold, DGC, AgreedTopK,
-        Qsparse, RandomBlockFloat, ThreeLC, CountSketch, PowerSGD, Atomo,
+        ChunkTopK, AgreedChunkTopK, Qsparse, RandomBlockFloat, ThreeLC, CountSketch, PowerSGD, Atomo,
     )
 }  # fmt: skip
 MEMORIES: Final[dict[str, type[Memory]]] = {

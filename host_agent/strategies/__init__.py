@@ -18,6 +18,7 @@ from host_agent.strategies.fedavg import FedAvg
 from host_agent.strategies.hierarchical import HierarchicalSGD
 from host_agent.strategies.local_sgd import LocalSGD
 from host_agent.strategies.registry import strategy
+from host_agent.strategies.sparse_loco import SparseLoCo
 from host_agent.strategies.synchronous import Synchronous
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "FedAvg",
     "HierarchicalSGD",
     "LocalSGD",
+    "SparseLoCo",
     "StaleSynchronous",
     "Strategy",
     "StrategyExchange",

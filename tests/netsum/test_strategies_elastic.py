@@ -22,7 +22,7 @@ pytestmark = pytest.mark.torch
 
 _TIMEOUT: Final = timedelta(seconds=60)
 _STREAMING: Final = {"sync_every": 4, "fragments": 2, "fragment_sync_delay": 1, "should_quantize": True}
-RECIPES: Final[dict[str, dict[str, Any]]] = {"diloco": _STREAMING}
+RECIPES: Final[dict[str, dict[str, Any]]] = {"diloco": _STREAMING, "sparse-loco": {"sync_every": 3}}
 VICTIM: Final = 1
 
 
@@ -98,5 +98,5 @@ def test_the_others_go_on_with_the_state_of_rank_0_and_so_does_a_new_worker(
         lost, *losses = found[number][0]
         assert f"the strategy {name} waited for" in lost
         assert len(losses) == 2
-        assert max(losses) < 0.3
+        assert max(losses) < 0.6
     assert len({str(model) for _, model in found.values()}) == 1

@@ -35,6 +35,7 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "fedavg": {"samples": 8},
     "hierarchical": {"groups": 3, "every": 1, "between": 2},
     "local-sgd": {"sync_every": 2},
+    "sparse-loco": {"sync_every": 2},
 }
 
 
