@@ -12,11 +12,13 @@ from host_agent.strategies.backup import BackupWorkers
 from host_agent.strategies.base import STRATEGIES, Strategy
 from host_agent.strategies.codistillation import Codistillation
 from host_agent.strategies.diloco import DiLoCo
+from host_agent.strategies.dion import Dion
 from host_agent.strategies.dynamic import DynamicAveraging
 from host_agent.strategies.exchange import StrategyExchange, Traffic
 from host_agent.strategies.fedavg import FedAvg
 from host_agent.strategies.hierarchical import HierarchicalSGD
 from host_agent.strategies.local_sgd import LocalSGD
+from host_agent.strategies.muon import Muon
 from host_agent.strategies.registry import strategy
 from host_agent.strategies.sparse_loco import SparseLoCo
 from host_agent.strategies.synchronous import Synchronous
@@ -27,12 +29,14 @@ __all__ = [
     "BackupWorkers",
     "Codistillation",
     "DiLoCo",
+    "Dion",
     "Downpour",
     "DynamicAveraging",
     "ElasticAveraging",
     "FedAvg",
     "HierarchicalSGD",
     "LocalSGD",
+    "Muon",
     "SparseLoCo",
     "StaleSynchronous",
     "Strategy",

@@ -140,6 +140,15 @@ class StrategyExchange(TorchExchange):
         self.traffic.add(sent=tensor.nbytes, received=tensor.nbytes * (self.workers - 1), synchronizations=1)
         return gathered
 
+    def scatter_mean(self, tensor: Tensor) -> Tensor:
+        """Return this worker's of as many equal parts of a vector as there are workers, averaged over the workers."""
+        parts = list(tensor.chunk(self.workers))
+        own = torch.empty_like(parts[self.rank])
+        with self._noting("a reduce-scatter"):
+            dist.reduce_scatter(own, parts, group=self.group)
+        self.traffic.add(sent=tensor.nbytes, received=own.nbytes, synchronizations=1)
+        return own.div_(self.workers)
+
     def broadcast(self, tensor: Tensor, root: int = 0) -> Tensor:
         """Return the root's tensor; the other workers' give its shape and type."""
         with self._noting(f"a broadcast from rank {root}"):

@@ -44,7 +44,9 @@ def _train(name: str, rank: int) -> str:
     model = torch.nn.Linear(8, 1)
     generator = torch.Generator().manual_seed(rank)
     inputs, targets = torch.randn(8, 8, generator=generator), torch.randn(8, 1, generator=generator)
-    s: Any = netsum.strategy(name, model, torch.optim.SGD(model.parameters(), 0.05), **_OPTIONS.get(name, {}))
+    # Dion and Muon update the matrix themselves.
+    parameters = [model.bias] if name in ("dion", "muon") else model.parameters()
+    s: Any = netsum.strategy(name, model, torch.optim.SGD(parameters, 0.05), **_OPTIONS.get(name, {}))
     with s:
         if getattr(s, "serves", False):
             s.serve()
