@@ -101,7 +101,7 @@ function attention(jobs, switches) {
     else if (missing.length) items.push(h("li", { class: "bad", "data-key": `job ${job.name}` }, jobLink(job.name), `: ${workers(missing)} ${goneWord(job, missing)}`));
     for (const chunk of waitingChunks(job).slice(0, 1)) items.push(h("li", { class: "bad", "data-key": `chunks of ${job.name}` }, jobLink(job.name), `: ${chunkSentence(chunk)}`));
     const failed = job.workers.filter((worker) => worker.corrupted);
-    if (failed.length) items.push(h("li", { class: "bad" }, jobLink(job.name), `: results failed the check at ${workers(failed.map((worker) => worker.rank))}`));
+    if (failed.length) items.push(h("li", { class: "bad", "data-key": `failures of ${job.name}` }, jobLink(job.name), `: results failed the check at ${workers(failed.map((worker) => worker.rank))}`));
   }
   return items.length ? h("ul", { class: "attention" }, items) : h("p", { class: "ok" }, "Nothing.");
 }
