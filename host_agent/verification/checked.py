@@ -207,7 +207,7 @@ class _Watched:
             work.header_only = NO_BLOCKS  # Every worker compares the results.
         self._kept = (
             np.full(self.blocks, NO_LANES, np.uint64),
-            np.zeros(self.blocks, np.uint64),
+            np.full(self.blocks, NO_LANES, np.uint64),
             np.zeros(self.blocks, np.uint16),
             np.zeros(keys.lane_count, np.uint32),
         )

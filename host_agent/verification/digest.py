@@ -34,7 +34,7 @@ CHECKS: Final = np.dtype(
             "exponent",
             "blocks",  # Blocks of the pass, over all its rounds.
             "sent",  # uint64[blocks]: digests of this worker's lanes; NO_LANES for blocks to which it sent none
-            "received",  # uint64[blocks]: of the lanes of the RESULTs
+            "received",  # uint64[blocks]: of the lanes of the RESULTs that were read; NO_LANES where none were
             "own",  # uint16[blocks]: this worker's exponents
             "coefficients",  # int32[LIMBS, lanes]
             # An operation that is not linear: MAX or BOR, else 0. The RESULT must cover this worker's lanes.
@@ -88,6 +88,13 @@ def checks_of(payload: Record) -> Record:
 def digests_at(address: Integer, blocks: Integer) -> Any:
     """Return the digests at an address."""
     return carray(pointer(address), (blocks,), np.uint64)
+
+
+@compiled_inline
+def digest_or_zero(address: Integer, blocks: Integer, block: Integer) -> Integer:
+    """Return the digest of a block; 0 where no lanes were."""
+    found = digests_at(address, blocks)[block]
+    return np.uint64(0) if found == np.uint64(NO_LANES) else found
 
 
 @compiled

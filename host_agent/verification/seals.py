@@ -24,6 +24,7 @@ from host_agent.verification.digest import (
     NO_LANES,
     checks_of,
     digest,
+    digest_or_zero,
     digests_at,
 )
 from host_agent.verification.field import element_of, plus, shifted, times
@@ -98,7 +99,7 @@ def _agreed(record: Record, checks: Record, kind: Integer, block: Integer) -> In
     if has_exponents(payload) and block < payload.data_blocks:
         number += np.uint64(known_exponent(payload, block)) << _AGREE_EXPONENT
     if kind in (NOT_LINEAR, DECIDING):
-        return plus(number, digests_at(checks.received, checks.blocks)[block])
+        return plus(number, digest_or_zero(checks.received, checks.blocks, block))
     return number
 
 
@@ -113,13 +114,22 @@ def _seal(plan: Record, segment: Record, coefficient: Integer, receives: bool) -
         block = segment.first + j
         part = times(coefficient, _agreed(record, checks, segment.kind, block))
         if segment.kind in (LINEAR, DISJOINT, DECIDING):
-            sent = digests_at(checks.sent, checks.blocks)[block]
-            lanes = np.uint64(0) if sent == np.uint64(NO_LANES) else sent
-            if receives and not (segment.kind == DISJOINT and is_header_only(record, block)):
-                lanes = digests_at(checks.received, checks.blocks)[block]
-            part = plus(part, lanes)
+            own = not receives or (segment.kind == DISJOINT and is_header_only(record, block))
+            part = plus(part, digest_or_zero(checks.sent if own else checks.received, checks.blocks, block))
         total = plus(total, times(factors[j], part))
     return total
+
+
+@compiled
+def _wrote_own(segment: Record) -> bool:
+    """Return whether lanes were written over a part that this worker alone contributes, and has already."""
+    record = _array(segment.record, np.int64(1), PASS)[0]
+    checks = _array(segment.checks, np.int64(1), CHECKS)[0]
+    received = digests_at(checks.received, checks.blocks)
+    for block in range(segment.first, segment.first + segment.count):
+        if is_header_only(record, block) and received[block] != np.uint64(NO_LANES):
+            return True
+    return False
 
 
 @compiled
@@ -215,6 +225,8 @@ def judge(plans: Records, sums: Any, verdicts: Any) -> Integer:
                 exponents += max(min(end, record.payload.data_blocks) - first, 0)
             if segments[i].kind == LINEAR and record.header_only_to != 0:
                 continue  # A part that another rank owns.
+            if segments[i].kind == DISJOINT and _wrote_own(segments[i]):
+                verdicts[i] = 1
             expected = _seal(plan, segments[i], total, True)
         at = plan.claim_lanes + SEAL_LANES * i
         if plus(expected, pads[i]) != _sum_of_seals(sums[at : at + SEAL_LANES]):

@@ -23,7 +23,7 @@ from tests.integration.simulated.star import Star, star_switch
 from tests.integration.simulated.tree import TreeNetwork, fabric
 from tests.integration.simulated.workload import CollectiveTask, random_task, sparse_task
 from tests.integration.test_terrible_network import check, terrible
-from tests.sim.explore.faults.program_faults import PROGRAM_FAULTS
+from tests.sim.explore.faults.catalogue import FAULTS
 from tests.verification.at_length import tries
 from tests.verification.campaign import SECRET, WORKERS, clean, corrupt, run, same
 from tests.verification.campaign import check as check_results
@@ -206,10 +206,9 @@ def faulty_memory(seed: int) -> int:
     return sum(outcome.statistics.corrupted for worker in workers for outcome in worker.outcomes)
 
 
-@pytest.mark.parametrize("name", ["seen-skipped", "complete-too-early"])
-def test_wrong_sums_of_a_faulty_program_are_found(name: str, tmp_path: Path) -> None:
-    (fault,) = (each for each in PROGRAM_FAULTS if each.name == name)
-    kind, start = faulty(fault, tmp_path)
+@pytest.mark.parametrize("name", ["seen-skipped", "complete-too-early", "unneeded-lanes-written"])
+def test_wrong_results_of_a_faulty_program_or_core_are_found(name: str, tmp_path: Path) -> None:
+    kind, start = faulty(FAULTS[name], tmp_path)
     assert results(kind, start, 6, False)["wrong"] > 0
     checked = results(kind, start, 6, True)
     assert checked["wrong"] == 0
