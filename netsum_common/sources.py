@@ -8,9 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ROOT", "closure", "sources_stamp"]
+__all__ = ["INSTALLED_PACKAGES", "ROOT", "closure", "sources_stamp"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+
+INSTALLED_PACKAGES: Final = frozenset(
+    ("controller", "host_agent", "netsum", "netsum_common", "sim", "topologies")
+)
+"""Packages of netsum's wheel: others in the same folder do not count, or each `pip install` would outdate all machine code."""
+_SHARED_FOLDERS: Final = ("site-packages", "dist-packages")
 
 _IMPORT: Final = re.compile(rb"^[ \t]*((?:from|import) [^\n(]*(?:\([^)]*\))?)", re.MULTILINE)
 """Lines where an import may stand: to parse these alone takes a fifth of the time of whole modules."""
@@ -19,6 +25,7 @@ _IMPORT: Final = re.compile(rb"^[ \t]*((?:from|import) [^\n(]*(?:\([^)]*\))?)", 
 def closure(modules: Iterable[Path], root: Path = ROOT) -> list[Path]:
     """Return modules and all that they import, directly or through others, as far as these are files below `root`.
 
+    In a folder of installed packages only netsum's own count.
     The ``__init__`` of a package counts where a name is imported from it, not where only a module of the package is.
     """
     found: set[Path] = set()
@@ -60,6 +67,8 @@ def _find_imported(tree: ast.AST, root: Path) -> Iterator[Path]:
             # A name may be a module of the package, too.
             names = [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
         for name in names:
+            if root.name in _SHARED_FOLDERS and name.partition(".")[0] not in INSTALLED_PACKAGES:
+                continue
             place = root.joinpath(*name.split("."))
             for file in (place.with_suffix(".py"), place / "__init__.py"):
                 if file.is_file():

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from netsum_common.machine_code import StampedCache
-from netsum_common.sources import ROOT, closure, sources_stamp
+from netsum_common.sources import INSTALLED_PACKAGES, ROOT, closure, sources_stamp
 
 PACKAGES = ("netsum_common", "controller", "host_agent", "sim", "topologies")
 COMPILED = (
@@ -23,6 +24,7 @@ COMPILED = (
 )
 RESULTS = """
 import sys
+import tomllib
 from pathlib import Path
 import sim.experiments.running, sim.experiments.models
 loaded = [Path(each.__file__) for each in sys.modules.values() if getattr(each, "__file__", None)]
@@ -97,6 +99,25 @@ def test_machine_code_depends_on_what_its_module_imports(name: str) -> None:
     assert caches
     stamp = sources_stamp(Path(str(module.__file__)))
     assert {each._impl.locator.get_source_stamp() for each in caches} == {stamp}
+
+
+def test_packages_of_others_beside_an_installed_netsum_change_no_stamp(tmp_path: Path) -> None:
+    site = tmp_path / "site-packages"
+    for name, text in {
+        "host_agent/a.py": "import numpy\nfrom netsum_common import b\n",
+        "netsum_common/b.py": "import setuptools\n",
+        "numpy/__init__.py": "",
+        "setuptools/__init__.py": "",
+    }.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    found = closure([site / "host_agent/a.py"], site)
+    assert [str(each.relative_to(site)) for each in found] == ["host_agent/a.py", "netsum_common/b.py"]
+
+
+def test_the_packages_of_an_installed_netsum_are_those_of_its_wheel() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert set(project["tool"]["importlinter"]["root_packages"]) == INSTALLED_PACKAGES
 
 
 def test_imports_in_functions_and_of_submodules_and_packages_count(tmp_path: Path) -> None:
