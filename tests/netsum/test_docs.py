@@ -90,6 +90,38 @@ def test_a_command_of_the_docs_exists_with_its_options(where: str) -> None:
     assert used <= known | {"--help", "-h"}
 
 
+def extras_of(page: str) -> set[str]:
+    """Return the extras that a page's first `pip install` brings, those that they name included."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    found = re.search(r"pip install (?:-e )?'\.\[([\w,]+)\]'", page)
+    left, known = found[1].split(",") if found else [], set[str]()
+    while left:
+        extra = left.pop()
+        known.add(extra)
+        left += [
+            each
+            for one in declared[extra]
+            for each in re.sub(r"netsum\[(.*)\]|.*", r"\1", one).split(",")
+            if each
+        ]
+    return known
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*sorted((ROOT / "docs").glob("guides/*.md")), *sorted((ROOT / "docs").glob("tutorial/*.md"))],
+    ids=lambda page: page.stem,
+)
+def test_a_guide_installs_what_its_commands_need(page: Path) -> None:
+    text = page.read_text("utf-8")
+    used = {line for where in set(commands()) if (line := where.partition(f"{page.relative_to(ROOT)}: ")[2])}
+    extras = extras_of(text)
+    if extras and used:
+        assert "cli" in extras
+    if any(line.startswith(("sim run", "sim sweep")) for line in used):
+        assert "experiments" in extras
+
+
 @pytest.mark.parametrize("page", ["cli", "packets", "p4runtime", "switch", "window", "xdp"])
 def test_an_option_that_prose_names_is_one_of_a_command(page: str) -> None:
     ours = {
