@@ -5,9 +5,9 @@ BIN := $(VENV)/bin
 DEMO := $(VENV)/.with-demo
 EXPERIMENTS := $(VENV)/.with-experiments
 DEV := $(VENV)/.with-dev
-SIZE_demo := 320 MB
-SIZE_experiments := 630 MB
-SIZE_dev := 950 MB
+SIZE_demo := 350 MB
+SIZE_experiments := 660 MB
+SIZE_dev := 1.1 GB
 SIZE_docs := 700 MB
 # Images of containers set it. Each process would compile its modules and NumPy's, Numba's and SciPy's anew, for seconds.
 unexport PYTHONDONTWRITEBYTECODE
