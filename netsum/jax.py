@@ -131,7 +131,7 @@ def install() -> None:
     try:
         from jax._src.lax import parallel
 
-        ops = {"psum_p": "sum", "psum_invariant_p": "sum", "pmax_p": "max", "pmin_p": "min"}
+        ops: dict[str, Op] = {"psum_p": "sum", "psum_invariant_p": "sum", "pmax_p": "max", "pmin_p": "min"}
         reductions = [(getattr(parallel, name), op) for name, op in ops.items()]
         found = [(each, op, each.abstract_eval, mlir._lowerings[each].rule) for each, op in reductions]
         groups_of = parallel._replica_groups

@@ -51,7 +51,7 @@ def register(timeout_s: float = 300.0, options: Options | None = None) -> None:
         )
 
 
-class Group(BaseGroup):  # type: ignore[misc]
+class Group(BaseGroup):
     """A group of actors; Ray makes it. Takes arrays of NumPy and tensors of PyTorch."""
 
     _timeout_s = 300.0
