@@ -284,6 +284,26 @@ def _unflattened(rank: int, world: int) -> None:
     assert tensor.tolist() == [sum(range(world + 1))] * 3
 
 
+def test_groups_and_meshes_mix_netsum_with_gloo(ranks: Ranks) -> None:
+    ranks.run(_mixed)
+
+
+def _mixed(rank: int, world: int) -> None:
+    by_device = dist.new_group(backend="cpu:netsum,cuda:gloo")
+    mesh: Any = init_device_mesh(
+        "cpu",
+        (world, 1),
+        mesh_dim_names=("outer", "inner"),
+        backend_override={"outer": "gloo", "inner": "netsum"},
+    )
+    groups = by_device, mesh.get_group("outer"), mesh.get_group("inner")
+    assert [dist.get_backend(each) for each in groups[1:]] == ["gloo", "netsum"]
+    for group, size in zip(groups, (world, world, 1), strict=True):
+        tensor = torch.full((3,), rank + 1.0)
+        dist.all_reduce(tensor, group=group)
+        assert tensor.tolist() == [rank + 1 if size == 1 else sum(range(world + 1))] * 3
+
+
 def _split_by_pytorch(rank: int) -> None:
     group = dist.split_group(split_ranks=[[0, 2], [1]])
     tensor = torch.full((3,), rank + 1.0)
