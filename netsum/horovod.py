@@ -17,7 +17,7 @@ from host_agent.collectives import Op
 from host_agent.errors import MisuseError
 from host_agent.joining.invitation import machine
 from host_agent.session import Session
-from host_agent.torch.options import Options
+from host_agent.torch.options import Options as Options
 from netsum.extras import install_command
 
 try:

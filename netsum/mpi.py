@@ -19,7 +19,7 @@ from host_agent.codecs.accumulator import Accumulator
 from host_agent.collectives import Op
 from host_agent.errors import ArrayError, UnsupportedTypeError
 from host_agent.session import Session, check_reducible
-from host_agent.torch.options import Options
+from host_agent.torch.options import Options as Options
 from netsum.extras import install_command
 
 try:

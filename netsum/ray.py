@@ -14,7 +14,7 @@ from host_agent import session
 from host_agent.collectives import Op
 from host_agent.errors import ArrayError, MisuseError
 from host_agent.joining import JoinError
-from host_agent.torch.options import Options
+from host_agent.torch.options import Options as Options
 from netsum.extras import install_command
 
 try:

@@ -5,6 +5,7 @@ All print the same SHA-256 of the weights: micro-batches are added exactly, whic
 
 import hashlib
 import os
+from typing import Any
 
 from tests.integration.framework_ranks import run
 
@@ -25,7 +26,7 @@ def trained() -> str:
     netsum.jax.init()
 
     class Model(nn.Module):
-        @nn.compact
+        @nn.compact  # type: ignore[untyped-decorator]
         def __call__(self, x: jax.Array) -> jax.Array:
             x = nn.relu(nn.Conv(8, (3, 3))(x))
             x = nn.relu(nn.Conv(16, (3, 3), strides=2)(x))
@@ -37,8 +38,8 @@ def trained() -> str:
     params = netsum.jax.broadcast(model.init(jax.random.key(netsum.jax.rank()), images[:1]))
     state = optimizer.init(params)
 
-    @jax.jit
-    def slope(params: object, x: jax.Array, y: jax.Array) -> tuple[jax.Array, object]:
+    @jax.jit  # type: ignore[untyped-decorator]
+    def slope(params: object, x: jax.Array, y: jax.Array) -> Any:
         def loss(params: object) -> jax.Array:
             logits = model.apply(params, x)
             return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()

@@ -19,7 +19,7 @@ assert weights.numpy().tolist() == [1, 2, 3]
 inputs = np.arange(12, dtype="f").reshape(4, 3)
 
 
-@tf.function
+@tf.function  # type: ignore[untyped-decorator]
 def step(x: Any, row: Any) -> tuple[Any, Any]:
     """Return the mean gradients and the mean loss."""
     with tf.GradientTape() as tape:
