@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from host_agent.compression import COMPRESSORS, MEMORIES
+from host_agent.compression.compressor import COMPARISON, Compressor
 from host_agent.options import described, parameters_of
 from host_agent.strategies.base import STRATEGIES, Strategy
 from host_agent.strategies.registry import own_options_of
@@ -25,16 +26,33 @@ def option_rows(kinds: Mapping[str, Any], names: Any) -> Iterator[str]:
             yield f"| `{name}` | `{option}` | {described(each.annotation)} | {default} |"
 
 
+def _strategy_row(name: str) -> str:
+    kind = STRATEGIES[name]
+    return f"| `{name}` | {kind.summary} | {kind.use} | {kind.cost} | {kind.source} |"
+
+
+def _useful() -> list[tuple[str, type[Compressor]]]:
+    return [(name, kind) for name, kind in COMPRESSORS.items() if kind.use != COMPARISON]
+
+
 def _own(kind: type[Strategy]) -> list[str]:
     return [each.name for each in own_options_of(kind)]
 
 
 def regions() -> dict[str, dict[str, Iterable[str]]]:
     """Return the lines of each region by page and name of the region."""
+    choose = "| strategy | what it does | when to choose it | sent a step | source |\n|---|---|---|---|---|"
+    chosen = "| compressor | when to choose it |\n|---|---|"
     options = "| name | option | value | default |\n|---|---|---|---|"
     return {
-        "strategies": {"options": [options, *option_rows(STRATEGIES, _own)]},
-        "compression": {"options": [options, *option_rows({**COMPRESSORS, **MEMORIES}, parameters_of)]},
+        "strategies": {
+            "choice": [choose, *map(_strategy_row, sorted(STRATEGIES))],
+            "options": [options, *option_rows(STRATEGIES, _own)],
+        },
+        "compression": {
+            "choice": [chosen, *(f"| `{name}` | {kind.use} |" for name, kind in _useful())],
+            "options": [options, *option_rows({**COMPRESSORS, **MEMORIES}, parameters_of)],
+        },
     }
 
 

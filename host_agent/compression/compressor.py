@@ -12,6 +12,9 @@ from torch import Tensor
 from host_agent.errors import MisuseError
 from host_agent.options import Configured, require_known
 
+COMPARISON = (
+    "for comparisons"  # The use of methods that others surpass, or that no measurement of ours favours.
+)
 Payload = tuple[Tensor, ...]
 """The payload of one worker. Tensors of a summable payload have the same shapes and types at all workers."""
 
@@ -107,6 +110,7 @@ class Compressor(Stateful, ABC):
     name: ClassVar[str]  # In the registry, options and tables.
     family: ClassVar[str]  # Class of methods.
     source: ClassVar[str]  # The paper.
+    use: ClassVar[str] = COMPARISON  # Circumstances in which to choose it.
     summability: ClassVar[Summability]  # Summability of the payload.
     unbiased: bool  # Whether E[decompress(compress(x))] = x.
     # Whether decompressing a sum of payloads gives the sum of the decompressed payloads. False for votes, whose

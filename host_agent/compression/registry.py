@@ -15,10 +15,8 @@ from host_agent.compression.memory import (
 from host_agent.compression.methods.block_float import BlockFloat
 from host_agent.compression.methods.chunk_top_k import AgreedChunkTopK, ChunkTopK
 from host_agent.compression.methods.eden import DRIVE, EDEN
-from host_agent.compression.methods.eight_bit import EightBit
 from host_agent.compression.methods.hybrid import Qsparse, RandomBlockFloat
 from host_agent.compression.methods.identity import BFloat16, Identity
-from host_agent.compression.methods.inceptionn import Inceptionn
 from host_agent.compression.methods.intsgd import IntSGD
 from host_agent.compression.methods.low_rank import Atomo, PowerSGD
 from host_agent.compression.methods.natural import Natural
@@ -26,13 +24,10 @@ from host_agent.compression.methods.qsgd import QSGD
 from host_agent.compression.methods.random_k import RandomK, RandomKIndependent
 from host_agent.compression.methods.signs import OneBit, ScaledSign, SignVote
 from host_agent.compression.methods.sketch import CountSketch
-from host_agent.compression.methods.sketchml import SketchML
 from host_agent.compression.methods.terngrad import TernGrad
 from host_agent.compression.methods.thc import THC
-from host_agent.compression.methods.three_lc import ThreeLC
 from host_agent.compression.methods.top_k import (
     DGC,
-    AdaptiveThreshold,
     AgreedTopK,
     BlockTopK,
     Threshold,
@@ -44,9 +39,8 @@ COMPRESSORS: Final[dict[str, type[Compressor]]] = {
     each.name: each
     for each in (
         Identity, BFloat16, BlockFloat, IntSGD, QSGD, TernGrad, Natural, SignVote, ScaledSign, OneBit, THC, DRIVE, EDEN,
-        EightBit, Inceptionn, SketchML,
-        RandomK, RandomKIndependent, TopK, BlockTopK, Threshold, AdaptiveThreshold, DGC, AgreedTopK,
-        ChunkTopK, AgreedChunkTopK, Qsparse, RandomBlockFloat, ThreeLC, CountSketch, PowerSGD, Atomo,
+        RandomK, RandomKIndependent, TopK, BlockTopK, Threshold, DGC, AgreedTopK,
+        ChunkTopK, AgreedChunkTopK, Qsparse, RandomBlockFloat, CountSketch, PowerSGD, Atomo,
     )
 }  # fmt: skip
 MEMORIES: Final[dict[str, type[Memory]]] = {

@@ -26,6 +26,7 @@ class Entry:
     bound: str  # Declared ω or δ for this many elements and workers; empty if there is none.
     # Bytes of a float32 tensor over those that come back to one worker: a sum, or the payloads of all workers.
     ratio: float
+    use: str  # Circumstances in which to choose it.
     source: str
 
 
@@ -52,6 +53,7 @@ def survey(elements: int, workers: int) -> list[Entry]:
                 not compressor.unbiased,
                 bound,
                 total.bytes_before / (total.bytes_agreed + total.bytes_payload * payloads),
+                compressor.use,
                 compressor.source,
             )
         )

@@ -30,6 +30,8 @@ class ADMM(Strategy):
     name = "admm"
     summary = "convex problems: local minimization, agreement by an average and dual variables"
     source = "Boyd et al. 2011"
+    use = "convex problems"
+    cost = "d / H"
     STATE = ("common", "dual_variable", "primal", "dual")
 
     common: Tensor  # z: the same at all workers.

@@ -24,6 +24,7 @@ class Downpour(ServedStrategy):
     name = "downpour"
     summary = "asynchronous: push gradients to a parameter server, pull its parameters"
     source = "Dean et al. 2012"
+    cost = "d; at the server n d"
 
     def __init__(
         self, model: Any, optimizer: Any, *, fetch: Count = 1, push_every: Count = 1, **common: Any
@@ -77,6 +78,7 @@ class StaleSynchronous(Downpour):
     name = "stale-synchronous"
     summary = "asynchronous, but no worker is more than a given number of steps ahead of the slowest"
     source = "Ho et al. 2013"
+    cost = "d; at the server n d"
 
     def __init__(self, model: Any, optimizer: Any, *, bound: Natural = 3, **common: Any) -> None:
         super().__init__(model, optimizer, **common)
@@ -109,6 +111,7 @@ class ElasticAveraging(ServedStrategy):
     name = "easgd"
     summary = "asynchronous: models and a center on a server pull at one another"
     source = "Zhang et al. 2015"
+    cost = "d / H; at the server n d / H"
 
     def __init__(
         self, model: Any, optimizer: Any, *, every: Count = 4, elasticity: Fraction = 0.1, **common: Any

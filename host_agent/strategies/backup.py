@@ -38,6 +38,8 @@ class BackupWorkers(Strategy):
     name = "backup"
     summary = "average the first k of n gradients of every step; late ones are dropped"
     source = "Chen et al. 2016"
+    use = "one slow worker among many, fast links"
+    cost = "d"
     COMPRESSES = False
 
     def __init__(

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from host_agent.compression.compressor import Compressor
+from host_agent.compression.compressor import COMPARISON, Compressor
 from host_agent.compression.memory import Memory
 from host_agent.errors import MisuseError
 from host_agent.options import Configured, require
@@ -64,6 +64,10 @@ class Strategy(Configured):
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
+    use: ClassVar[str] = COMPARISON  # Circumstances in which to choose it.
+    cost: ClassVar[
+        str
+    ]  # Bytes that a worker sends a step: d of the model, n workers, H steps between averages.
     STATE: ClassVar[tuple[str, ...]] = ()  # Attributes that `state_dict` saves.
     COMPRESSES: ClassVar[bool] = True  # Whether `compression` has a meaning.
 

@@ -38,6 +38,7 @@ class Codistillation(Strategy):
     name = "codistillation"
     summary = "groups average gradients within, and learn from one another's predictions or checkpoints"
     source = "Anil et al. 2018"
+    cost = "d + d / H"
     STATE = ("_teachers",)
     COMPRESSES = False
 

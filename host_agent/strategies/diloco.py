@@ -38,6 +38,8 @@ class DiLoCo(Strategy):
     name = "diloco"
     summary = "many local steps, then one outer Nesterov step on the mean of the models' changes; in fragments: streaming"
     source = "Douillard et al. 2023, 2025"
+    use = "slow or distant links; fragments and 4 bits where they must not be full at once"
+    cost = "d / H; in 4 bits d / (5 H)"
     STATE = ("reference", "momentum", "_arrived")
 
     reference: Tensor  # Each fragment after its last outer step.
@@ -58,7 +60,10 @@ class DiLoCo(Strategy):
         should_quantize: bool = False,
         **common: Any,
     ) -> None:
-        if should_quantize and common.get("compression") is None:
+        if should_quantize:
+            self.require(
+                common.get("compression") is None, "expected should_quantize or compression, not both"
+            )
             common["compression"] = make_compressor("block-float", bits=4)
         super().__init__(model, optimizer, **common)
         self.outer_rate, self.outer_momentum, self.alpha = outer_rate, outer_momentum, fragment_update_alpha

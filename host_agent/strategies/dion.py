@@ -28,6 +28,8 @@ class Dion(MatrixStrategy):
     name = "dion"
     summary = "average low-rank factors of each matrix's momentum every step; orthonormal updates"
     source = "Ahn et al. 2025"
+    use = "large matrices whose gradients the links carry too slowly, steps that must be synchronous"
+    cost = "rank · (rows + columns) of a matrix"
     STATE = ("_momenta", "_directions")
 
     def __init__(self, model: Any, optimizer: Any, *, rank: Count = 16, seed: int = 0, **common: Any) -> None:

@@ -33,6 +33,7 @@ class DynamicAveraging(Strategy):
     name = "dynamic-averaging"
     summary = "average models only when one has moved too far from the last average, first some, then all"
     source = "Kamp et al. 2018"
+    cost = "at most d / H"
     STATE = ("reference", "violations", "partial", "full")
 
     reference: Tensor  # The last average over all workers.

@@ -40,6 +40,8 @@ class FedAvg(Strategy):
     name = "fedavg"
     summary = "in each round, average the models of sampled clients, weighted by their numbers of samples"
     source = "McMahan et al. 2017"
+    use = "clients with data of their own, some of which train in a round"
+    cost = "d a round"
     STATE = ("reference", "round", "sizes")
 
     reference: Tensor  # The model at the beginning of the round.

@@ -27,6 +27,8 @@ class HierarchicalSGD(Strategy):
     name = "hierarchical"
     summary = "average the models within a group every H steps, those of all groups more rarely"
     source = "Lin et al. 2020"
+    use = "racks with slow links between them"
+    cost = "d / H; between racks d / (H · between)"
     STATE = ("reference", "_common", "_sent_within")
 
     reference: Tensor  # The last model that the group had alike.

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any
 
+from host_agent.compression.compressor import COMPARISON
 from host_agent.options import Count
 from host_agent.strategies.diloco import DiLoCo
 
@@ -20,6 +21,8 @@ class LocalSGD(DiLoCo):
     name = "local-sgd"
     summary = "average the models every H steps; before that, for some steps, the gradients"
     source = "Stich 2019; post-local: Lin et al. 2020"
+    use = COMPARISON
+    cost = "d / H"
 
     def __init__(
         self,

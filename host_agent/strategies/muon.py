@@ -26,6 +26,8 @@ class Muon(MatrixStrategy):
     name = "muon"
     summary = "each matrix is updated by Muon at one worker: gradients reduce-scattered, matrices gathered"
     source = "Jordan et al. 2024; Liu et al. 2025"
+    use = "fast links, models that are trained with Muon"
+    cost = "d + d / n"
 
     def __init__(self, model: Any, optimizer: Any, **common: Any) -> None:
         super().__init__(model, optimizer, **common)

@@ -24,6 +24,8 @@ class SparseLoCo(DiLoCo):
     name = "sparse-loco"
     summary = "many local steps, then a plain outer step on few coordinates of 2 bits of the models' changes"
     source = "Sarfi et al. 2025"
+    use = "the slowest links, up to about ten workers; more with agreed-chunk-top-k"
+    cost = "d / (141 H)"
 
     def __init__(
         self,

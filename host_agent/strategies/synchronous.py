@@ -29,6 +29,8 @@ class Synchronous(Strategy):
     name = "synchronous"
     summary = "average the gradients of every step"
     source = "Goyal et al. 2017; LARS: You et al. 2017"
+    use = "fast links; the other strategies are compared with it"
+    cost = "d"
     STATE = ("_passes",)
 
     def __init__(

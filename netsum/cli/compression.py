@@ -38,7 +38,14 @@ def list_compressors(
         print_json([vars(row) for row in rows])
         return
     table = ProgressRows(
-        "compressor", "class", "route", "biased", "bound", f">ratio, n = {workers}", "~?source"
+        "compressor",
+        "class",
+        "route",
+        "biased",
+        "bound",
+        f">ratio, n = {workers}",
+        "~when to choose it",
+        "~?source",
     )
     for row in rows:
         table.add(
@@ -48,6 +55,7 @@ def list_compressors(
             "yes" if row.biased else "no",
             row.bound,
             f"{row.ratio:.1f}",
+            row.use,
             row.source,
         )
     table.print()

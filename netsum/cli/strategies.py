@@ -14,6 +14,8 @@ strategies_app = Commands(help="List and compare strategies of distributed train
 def list_strategies(as_json: bool = json_option()) -> None:
     """List strategies for `netsum.strategy(NAME, model, optimizer, …)`; needs PyTorch.
 
+    Sent a step: by a worker, for a model of d bytes, n workers and H steps between averages.
+
     All take `group`, `scaler` and, where they average, `compression` and `memory` besides the options listed.
     """
     from host_agent.strategies import STRATEGIES
@@ -21,13 +23,16 @@ def list_strategies(as_json: bool = json_option()) -> None:
     from netsum.terminal import ProgressRows, print_json
 
     facts = [
-        (name, kind.summary, ", ".join(map(str, own_options_of(kind))), kind.source)
+        (name, kind.summary, kind.use, kind.cost, ", ".join(map(str, own_options_of(kind))), kind.source)
         for name, kind in sorted(STRATEGIES.items())
     ]
     if as_json:
-        print_json([dict(zip(("name", "summary", "options", "source"), each, strict=True)) for each in facts])
+        names = ("name", "summary", "use", "cost", "options", "source")
+        print_json([dict(zip(names, each, strict=True)) for each in facts])
         return
-    table = ProgressRows("strategy", "~what it does", "~options", "~?source")
+    table = ProgressRows(
+        "strategy", "~what it does", "~when to choose it", "~sent a step", "~?options", "~?source"
+    )
     for each in facts:
         table.add(*each)
     table.print()

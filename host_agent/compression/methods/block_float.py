@@ -24,6 +24,7 @@ class BlockFloat(Compressor):
     name = "block-float"
     family = "quantization"
     source = "Sapio et al., NSDI 2021, section 3.7; Drumond et al., NeurIPS 2018"
+    use = "first choice: 8 bits for gradients, 4 for outer gradients"
     summability = Summability.INTEGERS
     unbiased = True
 

@@ -34,6 +34,7 @@ class ChunkTopK(Compressor):
     name = "chunk-top-k"
     family = "hybrid"
     source = "Sarfi et al. (SparseLoCo), arXiv:2508.15706"
+    use = "outer gradients on the slowest links, up to about ten workers"
     summability = Summability.NONE
     unbiased = False
 
@@ -100,6 +101,7 @@ class AgreedChunkTopK(ChunkTopK):
 
     name = "agreed-chunk-top-k"
     source = "Sarfi et al. (SparseLoCo), arXiv:2508.15706; Chen et al. (ScaleCom), NeurIPS 2020"
+    use = "outer gradients on the slowest links, many workers"
     summability = Summability.INTEGERS
 
     def delta(self, elements: int, workers: int = 1) -> float | None:

@@ -66,6 +66,7 @@ class RandomBlockFloat(Compressor):
     name = "random-block-float"
     family = "hybrid"
     source = "Wangni et al., NeurIPS 2018, with Alistarh et al., NeurIPS 2017; composition: Horváth et al., arXiv:1904.05115"
+    use = "convex problems, with diana"
     summability = Summability.INTEGERS
     unbiased = True
 

@@ -12,6 +12,7 @@ class Identity(Compressor):
     name = "identity"
     family = "identity"
     source = ""
+    use = "the cost of the hook alone"
     summability = Summability.FLOATS
     unbiased = True
 

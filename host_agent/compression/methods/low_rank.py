@@ -31,6 +31,7 @@ class PowerSGD(Compressor):
     name = "powersgd"
     family = "low rank"
     source = "Vogels, Karimireddy, Jaggi, NeurIPS 2019, algorithm 1"
+    use = "gradients of large matrices on slow links, with residual"
     summability = Summability.FLOATS
     unbiased = False
 

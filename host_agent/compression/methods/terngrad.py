@@ -5,7 +5,7 @@ from typing import Annotated
 
 from torch import Tensor
 
-from host_agent.compression.compressor import Agreement, Context, Payload
+from host_agent.compression.compressor import COMPARISON, Agreement, Context, Payload
 from host_agent.compression.methods.block_float import BlockFloat
 
 
@@ -18,6 +18,7 @@ class TernGrad(BlockFloat):
 
     name = "terngrad"
     source = "Wen et al., NeurIPS 2017"
+    use = COMPARISON
 
     def __init__(self, clip: Annotated[float, "(0, ∞)"] | None = None) -> None:
         super().__init__(bits=2)

@@ -12,7 +12,6 @@ from host_agent.compression.compressor import (
     Payload,
     Summability,
     fraction_of,
-    one_coordinate,
 )
 from host_agent.compression.methods.selection import largest, scattered
 from host_agent.compression.packing import in_blocks
@@ -127,26 +126,6 @@ class Threshold(_Selecting):
 
     def select(self, flat: Tensor, context: Context) -> Tensor:
         return (flat.abs() >= self.threshold).nonzero().view(-1)
-
-
-class AdaptiveThreshold(_Selecting):
-    """Sends all coordinates whose magnitude is at least a share of the largest one.
-
-    `share`: of the largest magnitude in the tensor.
-    """
-
-    name = "adaptive-threshold"
-    source = "Dutta et al., AAAI 2020, section 5; Chen et al. (AdaComp), AAAI 2018"
-
-    def __init__(self, share: Fraction = 0.3) -> None:
-        super().__init__()
-        self.share = share
-
-    delta = one_coordinate  # The largest coordinate is always sent.
-
-    def select(self, flat: Tensor, context: Context) -> Tensor:
-        magnitude = flat.abs()
-        return (magnitude >= self.share * magnitude.amax()).nonzero().view(-1)
 
 
 class AgreedTopK(Compressor):
