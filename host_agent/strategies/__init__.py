@@ -11,6 +11,7 @@ from host_agent.strategies.asynchronous import Downpour, ElasticAveraging, Stale
 from host_agent.strategies.backup import BackupWorkers
 from host_agent.strategies.base import STRATEGIES, Strategy
 from host_agent.strategies.codistillation import Codistillation
+from host_agent.strategies.decoupled import DecoupledDiLoCo
 from host_agent.strategies.diloco import DiLoCo
 from host_agent.strategies.dion import Dion
 from host_agent.strategies.dynamic import DynamicAveraging
@@ -28,6 +29,7 @@ __all__ = [
     "STRATEGIES",
     "BackupWorkers",
     "Codistillation",
+    "DecoupledDiLoCo",
     "DiLoCo",
     "Dion",
     "Downpour",

@@ -1,8 +1,12 @@
 """Synchronous SGD with backup workers: a step takes the gradients that are there first."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
+from torch import Tensor
+
+from host_agent.collectives.quorum import Reduced
 from host_agent.options import Count, require
 from host_agent.rounds import AHEAD, Rounds
 from host_agent.strategies.base import Strategy
@@ -65,13 +69,11 @@ class BackupWorkers(Strategy):
         self._communicator, self._count, self._ahead = communicator, rounds, ahead
         self.contributed = self.late = 0
 
-    def at_start(self) -> None:
-        """Take the model of rank 0, and begin to follow the rounds."""
-        super().at_start()
+    @cached_property
+    def _rounds(self) -> Rounds:
         like = self.vector().cpu().numpy()
-        self._rounds: Rounds = self._communicator.rounds(
-            self._count, like.shape, like.dtype, ahead=self._ahead
-        )
+        rounds: Rounds = self._communicator.rounds(self._count, like.shape, like.dtype, ahead=self._ahead)
+        return rounds
 
     @property
     def behind(self) -> int:
@@ -85,22 +87,25 @@ class BackupWorkers(Strategy):
 
     def after_backward(self) -> bool:
         """Offer the gradient, and take all steps that have ended; the last one is left to the caller."""
-        self.require(not self._rounds.done, f"all {self._count} rounds have ended: loop over training()")
         own = self.gradient()
+        for number, result in enumerate(self.exchanged(own)):
+            if number:
+                self.optimizer.step()
+                self.steps += 1
+            self.load_gradient(own.new_tensor(result.value))
+        return True
+
+    def exchanged(self, own: Tensor) -> list[Reduced]:
+        """Offer a vector for the next round, and return the results that have come; at least one."""
+        self.require(not self._rounds.done, f"all {self._count} rounds have ended: loop over training()")
         self._rounds.offer(own.cpu().numpy())
         results = self._rounds.take()
         added = sum(self.rank in result.ranks for result in results)
         self.contributed += added
         self.late += 1 - added
-        for number, result in enumerate(results):
-            if number:
-                self.optimizer.step()
-                self.steps += 1
-            self.load_gradient(own.new_tensor(result.value))
-        self.traffic.add(
-            sent=len(results) * own.nbytes, received=len(results) * own.nbytes, synchronizations=len(results)
-        )
-        return True
+        sizes = len(results) * own.nbytes
+        self.traffic.add(sent=sizes, received=sizes, synchronizations=len(results))
+        return results
 
     def at_end(self) -> None:
         """Average the buffers, which the workers did not share."""

@@ -52,7 +52,7 @@ def _leg(name: str, model: Any, store: Path, rank: int, world: int, fresh: bool,
                     loss.backward()
     finally:
         dist.destroy_process_group()
-    return loss.item()
+    return float(loss)
 
 
 def _live(name: str, folder: str, number: int, pipe: Any) -> None:
@@ -60,7 +60,8 @@ def _live(name: str, folder: str, number: int, pipe: Any) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     torch.manual_seed(number)
-    model, losses = torch.nn.Linear(8, 1), []
+    model = torch.nn.Linear(8, 1)
+    losses: list[float | str] = []
     for leg, members in enumerate(([0, 1, 2], [0, 2], [0, 2, 3])):
         if number in members:
             place = members.index(number), len(members)

@@ -105,8 +105,8 @@ def _fates(name: str) -> list[str]:
                 process.join()
 
 
-# `backup` reduces over a job with a quorum, whose communicator has errors of its own, and not over Gloo.
-@pytest.mark.parametrize("name", sorted(STRATEGIES.keys() - {"backup"}))
+# These reduce over a job with a quorum, whose communicator has errors of its own, and not over Gloo.
+@pytest.mark.parametrize("name", sorted(STRATEGIES.keys() - {"backup", "decoupled-diloco"}))
 def test_a_killed_worker_is_an_error_with_a_name_or_the_others_go_on(name: str) -> None:
     fates = _fates(name)
     if issubclass(STRATEGIES[name], ServedStrategy):  # Rank 0 is the parameter server.

@@ -86,7 +86,7 @@ def dion_with_all_gradients(steps: int, rank: int, rate: float, momentum: float)
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_workers_that_average_factors_take_the_step_of_one_with_all_gradients(rank: int) -> None:
-    options = {"rank": rank, "rate": 0.03, "momentum": 0.9}
+    options: dict[str, Any] = {"rank": rank, "rate": 0.03, "momentum": 0.9}
     results, _ = run_workers(
         WORKERS, lambda worker, group, _: trained("dion", worker, 12, group=group, **options)[0]
     )
@@ -160,7 +160,7 @@ def test_a_checkpoint_continues_bit_by_bit(name: str) -> None:
         again.load_state_dict(state)
         with again:
             run(again, rank, 4)
-        return torch.equal(s.vector(), again.vector()) and s.steps == again.steps
+        return bool(torch.equal(s.vector(), again.vector()) and s.steps == again.steps)
 
     assert all(run_workers(WORKERS, body)[0])
 

@@ -151,6 +151,6 @@ def test_a_checkpoint_continues_bit_by_bit(compressor: str) -> None:
         again.load_state_dict(state)
         with again:
             run(again, rank, 12)
-        return torch.equal(s.vector(), again.vector()) and s.steps == again.steps
+        return bool(torch.equal(s.vector(), again.vector()) and s.steps == again.steps)
 
     assert all(run_workers(WORKERS, body)[0])

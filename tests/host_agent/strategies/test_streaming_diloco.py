@@ -1,5 +1,6 @@
 """Streaming DiLoCo: fragments, overlap and mixing beside a NumPy oracle; 4-bit outer gradients; checkpoints."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -128,23 +129,25 @@ def test_a_worker_computes_on_while_a_fragment_is_averaged() -> None:
     assert time(fragments=2, fragment_sync_delay=2) <= start + 3 * 1.5
 
 
+def _traced(options: dict[str, Any], rank: int, group: Any, world: Any) -> None:
+    _trace(rank, 8, options, group=group)
+
+
 def test_no_more_than_a_fragment_is_sent_at_a_time() -> None:
     for fragments in (1, 2, 4):
-        options = {"sync_every": 8, "fragments": fragments}
-        _, world = run_workers(WORKERS, lambda r, group, w, o=options: _trace(r, 8, o, group=group))
+        body = partial(_traced, {"sync_every": 8, "fragments": fragments})
+        _, world = run_workers(WORKERS, body)
         sizes = [each[3] for each in world.events[0] if each[0] == "meet"][1:]
         assert max(sizes) == -(-7 // fragments) * 8
         assert replay(world.events, WORKERS, UniformLinks()) == {}
 
 
-def _wide(
-    rank: int, group: Any, options: dict[str, Any], steps: int = 120, seed: int = 0
-) -> tuple[float, int]:
+def _wide(options: dict[str, Any], rank: int, group: Any, world: Any) -> tuple[float, int]:
     """Fit a matrix; return the distance from it relative to the start, and the bytes that this worker sent."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     model, goal = torch.nn.Linear(64, 64, bias=False), torch.randn(64, 64)
     before = float((model.weight - goal).detach().norm())
-    inputs = torch.randn(steps, 32, 64, generator=torch.Generator().manual_seed(10 * seed + rank))
+    inputs = torch.randn(120, 32, 64, generator=torch.Generator().manual_seed(rank))
     optimizer = torch.optim.SGD(model.parameters(), 1.0)
     with netsum.strategy("diloco", model, optimizer, group=group, **options) as s:
         for each in inputs:
@@ -157,7 +160,7 @@ def _wide(
 def test_outer_gradients_of_4_bits_are_a_fifth_or_a_quarter_of_the_bytes(workers: int, fields: int) -> None:
     options = {"sync_every": 12, "fragments": 4, "fragment_sync_delay": 2, "outer_momentum": 0.5}
     whole, small = (
-        run_workers(workers, lambda rank, group, world, o=chosen: _wide(rank, group, o))[0]
+        run_workers(workers, partial(_wide, chosen))[0]
         for chosen in (options, {**options, "should_quantize": True})
     )
     start = 64 * 64 * 4  # The model of rank 0.
