@@ -106,7 +106,12 @@ def _plain(text: str) -> str:
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Write all pages."""
     FOLDER.mkdir(exist_ok=True)
-    for _name, _content in pages().items():
-        (FOLDER / _name).write_text(_content, encoding="utf-8")
+    for name, content in pages().items():
+        (FOLDER / name).write_text(content, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

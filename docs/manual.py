@@ -1,4 +1,4 @@
-"""Writes docs/commands.md from the commands' helps: ``python -m docs.manual > docs/commands.md``.
+"""Writes docs/commands.md from the commands' helps, and the manual pages: ``python -m docs.manual > docs/commands.md``.
 
 It reads what was given to Typer, not the commands that Typer makes of it: those differ from version to version.
 """
@@ -143,4 +143,7 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
+    from docs import man
+
     print(manual(), end="")
+    man.write()
