@@ -11,11 +11,13 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 
 from tests.free_ports import free_port
 
 PAIRS = 12
 ELEMENTS = 2**19
+FAILED = 200
 
 
 def over_gloo(iterations: int) -> None:
@@ -56,12 +58,11 @@ def over_gloo(iterations: int) -> None:
     )
 
 
-def over_netsum(iterations: int) -> int:
-    """Reduce in 24 processes, and return the number of ranks whose call had a wrong element."""
-    import jax
-    import numpy as np
+def over_netsum(iterations: int) -> tuple[int, int]:
+    """Reduce in 24 processes; return the number of calls with a wrong element, up to 199 a rank, and of ranks that failed."""
+    import jax  # noqa: F401
 
-    import netsum.jax
+    import netsum.jax  # noqa: F401
 
     ports = [free_port() for _ in range(PAIRS)]
     children = []
@@ -70,23 +71,39 @@ def over_netsum(iterations: int) -> int:
         if child:
             children.append(child)
             continue
-        pair, rank = divmod(number, 2)
-        os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-        os.environ["MASTER_PORT"] = str(ports[pair])
-        jax.config.update("jax_enable_x64", True)
-        netsum.jax.init()
-        run = jax.jit(lambda x: (netsum.jax.reduce_scatter(x), netsum.jax.allreduce(x[:ELEMENTS])))
-        random = np.random.default_rng(pair)
-        wrong = 0
-        for _ in range(iterations):
-            given = random.integers(-(2**20), 2**20, (2, 2 * ELEMENTS)).astype("d")
-            scattered, summed = run(given[rank])
-            total = given.sum(axis=0)
-            wrong += int((np.asarray(scattered) != total[ELEMENTS * rank :][:ELEMENTS]).any())
-            wrong += int((np.asarray(summed) != total[:ELEMENTS]).any())
-        netsum.jax.shutdown()
-        os._exit(min(wrong, 255))
-    return sum(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
+        status = FAILED
+        try:
+            status = _pair(*divmod(number, 2), ports[number // 2], iterations)
+        except Exception:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return sum(each for each in ended if each != FAILED), ended.count(FAILED)
+
+
+def _pair(pair: int, rank: int, port: int, iterations: int) -> int:
+    """Reduce in one process, and return how many calls had a wrong element there."""
+    import jax
+    import numpy as np
+
+    import netsum.jax
+
+    time.sleep(pair)  # Else all wait for the service at once, on few cores beyond their patience.
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    jax.config.update("jax_enable_x64", True)
+    netsum.jax.init()
+    run = jax.jit(lambda x: (netsum.jax.reduce_scatter(x), netsum.jax.allreduce(x[:ELEMENTS])))
+    random = np.random.default_rng(pair)
+    wrong = 0
+    for _ in range(iterations):
+        given = random.integers(-(2**20), 2**20, (2, 2 * ELEMENTS)).astype("d")
+        scattered, summed = run(given[rank])
+        total = given.sum(axis=0)
+        wrong += int((np.asarray(scattered) != total[ELEMENTS * rank :][:ELEMENTS]).any())
+        wrong += int((np.asarray(summed) != total[:ELEMENTS]).any())
+    netsum.jax.shutdown()
+    return min(wrong, FAILED - 1)
 
 
 def _await_service(port: int) -> None:
@@ -114,10 +131,10 @@ def main() -> None:
             _await_service(port)
             os.environ["NETSUM_CONTROLLER"] = f"127.0.0.1:{port}"
             began = time.monotonic()
-            wrong = over_netsum(arguments.iterations)
+            wrong, failed = over_netsum(arguments.iterations)
             calls = PAIRS * arguments.iterations
             print(
-                f"netsum: {wrong} ranks with a wrong element in {calls} reduce-scatters and {calls} all-reduces, "
+                f"netsum: {wrong} wrong at a rank of {calls} reduce-scatters and {calls} all-reduces, {failed} ranks failed, "
                 f"{time.monotonic() - began:.0f} s",
                 flush=True,
             )
