@@ -113,11 +113,8 @@ def allreduce(value: Any, average: bool = True, name: str = "allreduce") -> Any:
     `name`: the ranks must agree on it.
     """
     op: Op = "mean" if average else "sum"
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        if tf.is_symbolic_tensor(value):
-            return _in_tensorflow([value], op, name)[0]
+    if keras.backend.backend() == "tensorflow" and _tensorflow().is_symbolic_tensor(value):
+        return _in_tensorflow([value], op, name)[0]
     return _session().allreduce(_array(value), op, label=name)
 
 
@@ -183,11 +180,22 @@ def _means(gradients: Any) -> Any:
     return means
 
 
-def _in_tensorflow(values: Iterable[Any], op: Op, label: str) -> list[Any]:
-    """Reduce tensors, of which some may be None, by one stateful operation: TensorFlow keeps the order of those."""
+def _tensorflow() -> Any:
+    """Return TensorFlow's module; refuse several replicas in a process, whose calls have no order."""
     import tensorflow as tf
 
-    results = list(values)
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if replicas > 1:
+        raise MisuseError(
+            f"netsum.horovod: a rank is a process with one replica, this one has {replicas}: start a process for each "
+            "in place of tf.distribute"
+        )
+    return tf
+
+
+def _in_tensorflow(values: Iterable[Any], op: Op, label: str) -> list[Any]:
+    """Reduce tensors, of which some may be None, by one stateful operation: TensorFlow keeps the order of those."""
+    tf, results = _tensorflow(), list(values)
     there = [number for number, each in enumerate(results) if each is not None]
     given = [
         tf.convert_to_tensor(results[number]) for number in there

@@ -119,8 +119,8 @@ def shutdown() -> None:
 def install() -> None:
     """Let ``jax.lax.psum``, ``pmean``, ``pmax`` and ``pmin`` over all processes go through the switch, gradients too.
 
-    In functions that are traced from now on. What the switch does not take (uint32, axes of some processes) stays on JAX's
-    collectives, as does what the compiler inserts itself.
+    At all ranks, in functions that are traced from now on. What the switch does not take (uint32, axes of some processes) stays
+    on JAX's collectives, as does what the compiler inserts itself.
 
     Raises
     ------

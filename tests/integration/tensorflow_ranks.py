@@ -9,6 +9,8 @@ import tensorflow as tf
 
 import netsum.horovod as hvd
 
+two = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
 hvd.init(timeout_s=200)
 RANK, SIZE = hvd.rank(), hvd.size()
 assert hvd.local_rank() == RANK
@@ -52,6 +54,9 @@ model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse", jit_compile=True)
 start = hvd.BroadcastGlobalVariablesCallback(0)
 print("fit:", refused(lambda: model.fit(inputs, inputs[:, :1], verbose=0, callbacks=[start])))
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+replicas = tf.function(lambda: strategy.run(lambda: hvd.allreduce(tf.ones(3))))
+print("replicas:", refused(replicas))
 print("join:", refused(lambda: hvd.join()), flush=True)
 if SIZE > 1:
     name = f"odd {RANK}"

@@ -21,13 +21,17 @@ def test_a_tape_of_tensorflow_has_mean_gradients_and_what_is_refused_is_said() -
         assert said.keys() == _WORDS - (set() if "left" in said else {"left"}), output
         assert "netsum_needs_jit_compile_False" in said["compiled"]
         assert said["fit"].endswith("netsum.horovod on TensorFlow needs model.compile(…, jit_compile=False)")
+        assert (
+            "a rank is a process with one replica, this one has 2: start a process for each"
+            in said["replicas"]
+        )
         assert "netsum.horovod has no join: give all ranks equally many batches" in said["join"]
         assert "the ranks do not agree on this collective: rank" in said["swapped"]
         assert "rank 1 left before this was done" in said.get("left", "rank 1 left before this was done")
         assert status == 0, output
 
 
-_WORDS = {"compiled", "fit", "join", "swapped", "left"}
+_WORDS = {"compiled", "fit", "replicas", "join", "swapped", "left"}
 
 
 @pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
