@@ -40,32 +40,9 @@ _OPS: Final[Sequence[tuple[Any, Op]]] = (
 )
 """Pairs, as an MPI.Op has no hash."""
 _OTHERS: Final = (
-    *(
-        "Allgatherv",
-        "Alltoall",
-        "Alltoallv",
-        "Barrier",
-        "Exscan",
-        "Gather",
-        "Gatherv",
-        "Reduce",
-        "Scan",
-        "Scatter",
-        "Scatterv",
-    ),
-    *(
-        "allgather",
-        "allreduce",
-        "alltoall",
-        "barrier",
-        "bcast",
-        "exscan",
-        "gather",
-        "reduce",
-        "scan",
-        "scatter",
-    ),
-)
+    "Allgatherv", "Alltoall", "Alltoallv", "Barrier", "Exscan", "Gather", "Gatherv", "Reduce", "Scan", "Scatter", "Scatterv",
+    "allgather", "allreduce", "alltoall", "barrier", "bcast", "exscan", "gather", "reduce", "scan", "scatter",
+)  # fmt: skip
 """Collectives that are MPI's, and counted."""
 
 
