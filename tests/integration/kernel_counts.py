@@ -34,9 +34,9 @@ def _array(x: torch.Tensor, **options: Any) -> None:
     dist.group.WORLD.communicator.allreduce(x.numpy(), **options)
 
 
-def _compressed(name: str, x: torch.Tensor) -> int:
+def _compressed(name: str, x: torch.Tensor, **options: Any) -> int:
     exchange = TorchExchange()
-    reducer = Reducer(make_compressor(name), make_memory("none"), exchange.rank, exchange.workers)
+    reducer = Reducer(make_compressor(name, **options), make_memory("none"), exchange.rank, exchange.workers)
     run(reducer.rounds("x", x), exchange)
     total = reducer.total()
     return total.bytes_payload + total.bytes_agreed
@@ -55,6 +55,9 @@ ROUTES: Final[dict[str, Callable[[torch.Tensor], int | None]]] = {
     "broadcast": lambda x: dist.broadcast(x, 0),
     "all-gather": lambda x: dist.all_gather([torch.empty_like(x) for _ in range(dist.get_world_size())], x),
     "compressed, slots (block-float)": functools.partial(_compressed, "block-float"),
+    "compressed, slots (block-float, 4 bits)": functools.partial(_compressed, "block-float", bits=4),
+    "compressed, slots (agreed-chunk-top-k)": functools.partial(_compressed, "agreed-chunk-top-k"),
+    "compressed, gather (chunk-top-k)": functools.partial(_compressed, "chunk-top-k"),
     "compressed, sum (powersgd)": functools.partial(_compressed, "powersgd"),
     "compressed, gather (natural)": functools.partial(_compressed, "natural"),
 }

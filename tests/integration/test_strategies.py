@@ -17,11 +17,14 @@ pytestmark = pytest.mark.torch
 OPTIONS: dict[str, dict[str, Any]] = {
     "admm": {"every": 2},
     "codistillation": {"groups": 3, "every": 2},
-    "diloco": {"sync_every": 2},
+    "diloco": {"sync_every": 4, "fragments": 2, "fragment_sync_delay": 1, "should_quantize": True},
+    "dion": {"rank": 1},
     "dynamic-averaging": {"threshold": 0.01},
     "fedavg": {"samples": 8},
     "hierarchical": {"groups": 3, "every": 1},
     "local-sgd": {"sync_every": 2},
+    "muon": {},
+    "sparse-loco": {"sync_every": 2, "compression": "agreed-chunk-top-k"},
     "synchronous": {},
     "downpour": {},
     "easgd": {"every": 2},
@@ -36,7 +39,9 @@ def _train(rank: int, world: int, name: str, killed: int | None = None) -> Any:
     torch.set_num_threads(1)
     model = tasks.linear_model(rank + 1)
     inputs, targets = tasks.rows(rank)
-    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    # Dion and Muon update the matrix themselves.
+    parameters = [model.bias] if name in ("dion", "muon") else model.parameters()
+    optimizer = torch.optim.SGD(parameters, 0.05)
     s: Any = netsum.strategy(name, model, optimizer, **OPTIONS[name])
     with s:
         if getattr(s, "serves", False):
