@@ -20,6 +20,7 @@ from tests.claims.claim import Claim, ClaimResult
 CLAIMS: Final = (
     "fedavg",
     "diloco",
+    "slow_link",
     "dynamic",
     "codistillation",
     "asynchronous",
