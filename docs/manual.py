@@ -143,7 +143,7 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    from docs import man
+    from docs import man_pages
 
     print(manual(), end="")
-    man.write()
+    man_pages.write()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from docs import man
+from docs import man_pages
 from docs.manual import Command, command_tree, manual
 from netsum.cli.app import app
 from netsum.cli.exits import PANELS
@@ -85,13 +85,13 @@ def test_the_page_is_that_of_the_helps() -> None:
 
 
 def test_the_manual_pages_are_those_of_the_helps() -> None:
-    written = {each.name: each.read_text(encoding="utf-8") for each in man.FOLDER.iterdir()}
-    assert written == man.pages(), "run: python -m docs.man"
+    written = {each.name: each.read_text(encoding="utf-8") for each in man_pages.FOLDER.iterdir()}
+    assert written == man_pages.pages(), "run: python -m docs.man_pages"
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="no groff: apt-get install groff")
 def test_groff_formats_the_manual_pages_without_a_warning() -> None:
-    for page in man.FOLDER.iterdir():
+    for page in man_pages.FOLDER.iterdir():
         done = subprocess.run(
             ["groff", "-man", "-Tutf8", "-Kutf8", "-ww", "-P-cbou", str(page)],
             capture_output=True,

@@ -1,4 +1,4 @@
-"""Writes manual pages from the commands' helps: ``python -m docs.man`` writes docs/man/netsum.1 and one for each command.
+"""Writes manual pages from the commands' helps: ``python -m docs.man_pages`` writes docs/man/netsum.1 and one for each command.
 
 They have neither a date nor a version, so that they change with the helps alone.
 """
