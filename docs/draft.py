@@ -75,7 +75,8 @@ def figure(fields: Iterable[dict[str, Any]]) -> str:
 
 def label(name: str, width: int) -> str:
     """Return a name in the middle of its field, shortened to what fits."""
-    return (name if len(name) <= width else name[: width - 1] + ".").center(width)
+    short = name[: width - 1] + "." if width > 1 else name[0].upper()
+    return (name if len(name) <= width else short).center(width)
 
 
 def field_rows(fields: Iterable[dict[str, Any]]) -> Iterator[tuple[object, ...]]:
@@ -100,8 +101,7 @@ def from_spec(name: str) -> str:
         fields = spec[name]["fields"]
         return figure(fields) + "\n\n" + table(("bit", "bits", "field", "value"), field_rows(fields))
     if name == "values":
-        flags = {**spec["flag"], "quorum": spec["quorum"]["flag"], "header_only": spec["header_only"]["flag"]}
-        groups = {"kind": spec["kind"], "op": spec["op"], "flags": flags}
+        groups = {"kind": spec["kind"], "op": spec["op"], "flags": spec["flag"]}
         rows = [
             (f"`{field}`", item["value"], name.upper(), item["doc"])
             for field, items in groups.items()
@@ -121,7 +121,7 @@ def from_spec(name: str) -> str:
         ("exponent: bias", exponent["bias"]),
         ("exponent: all zero", exponent["all_zero"]),
         ("exponent: non-finite", exponent["non_finite"]),
-        ("lowest bit of the level in a STATUS's flags", spec["tree"]["level_shift"]),
+        ("completer: unknown", spec["completer"]["unknown"]),
     ]
     return table(("constant", "value"), constants)
 

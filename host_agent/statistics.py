@@ -24,6 +24,10 @@ class Statistics:
     bytes_received: int = 0
     fast_retransmissions: int = 0
     """Retransmissions because RESULTs of later chunks had arrived, not because a timer expired."""
+    completed: int = 0
+    """RESULTs that waited for nobody else: this worker's contribution was the last, so their time is the path's."""
+    congested: int = 0
+    """RESULTs of chunks of which a queue has marked a contribution (ECN)."""
     probes: int = 0
     duplicates: int = 0
     """RESULTs of chunks that had theirs."""

@@ -161,6 +161,8 @@ def capabilities(p4info: Path) -> dict[str, str | int | bool]:
         "header_only": passes == 1 and not has.isdisjoint({"slot_header_only", "slot_workers"}),
         # On Tofino, one register holds a quorum's members or the workers that need the header alone.
         "lanes_in_quorums": "slot_header_only" in has,
+        # Nor are there bits for a mark beside the number of contributions that a quorum misses.
+        "congestion_marks": "slot_header_only" in has,
     }
 
 

@@ -14,7 +14,8 @@ from controller.service.network import ControlledNetwork, HostSite
 from controller.service.records import JobRecord
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.job_request import JobRequest, read_job_request
-from host_agent.wire.constants import MAX_CHILDREN
+from host_agent.job_api.tickets import FIRST_VERSION
+from host_agent.wire.constants import MAX_CHILDREN, VERSION
 from host_agent.words import plural
 from netsum_common.names import check_name
 from topologies.addresses import mac_int
@@ -66,6 +67,17 @@ def host_for(
         Kind.WRONG,
         f"worker {request.rank} runs on no host of this controller: its addresses are {has}; the hosts are {known}",
     )
+
+
+def check_version(request: jobs_pb2.JoinRequest) -> None:
+    """Raise RefusalError for a worker whose packets the switches would drop."""
+    version = request.packets or FIRST_VERSION
+    if version != VERSION:
+        raise RefusalError(
+            Kind.WRONG,
+            f"worker {request.rank} exchanges packets of version {version}, the switches of this controller of version "
+            f"{VERSION}: install the same netsum for workers, controller and switches",
+        )
 
 
 def check_join(job: ServiceJob, request: jobs_pb2.JoinRequest) -> None:

@@ -14,6 +14,7 @@ from controller.service.requests import (
     check_join,
     check_quorum_switch,
     check_udp_port,
+    check_version,
     check_world,
     host_for,
     read_request,
@@ -45,6 +46,7 @@ class JobMembers:
 
         Raises RefusalError with the reason.
         """
+        check_version(request)
         await self._scheduler.until_gone(request.job)
         host = host_for(
             self._registry.network,

@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.slot_request import IF_FULL, IfFull, Slots, read_slots, slots_message
+from host_agent.wire.constants import VERSION
 
 _LONGEST_S: Final = 1e15
 LEAST_QUORUM_SLOTS: Final = 2  # For a job with a quorum; docs/protocol.md gives the reason.
@@ -81,7 +82,11 @@ class JobRequest:
     def join_message(self, rank: int, addresses: Sequence[str]) -> jobs_pb2.JoinRequest:
         """Return the message with which a worker joins the job; `addresses` are its machine's, the best first."""
         return jobs_pb2.JoinRequest(
-            job=self.name, rank=rank, addresses=addresses, **self._fields_of(jobs_pb2.JoinRequest)
+            job=self.name,
+            rank=rank,
+            addresses=addresses,
+            packets=VERSION,
+            **self._fields_of(jobs_pb2.JoinRequest),
         )
 
     def _fields_of(self, kind: type[Message]) -> dict[str, Any]:

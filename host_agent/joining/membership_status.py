@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from host_agent.errors import AdmissionError
 from host_agent.forks import INHERITED
 from host_agent.job_api import jobs_pb2
 from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
@@ -281,12 +282,17 @@ class MembershipStatus:
             self._on(MembershipEvent.GATHER)
 
     def _admit(self, ticket: jobs_pb2.AdmissionTicket, reason: str) -> None:
+        try:
+            admission = admission_of(ticket)
+        except AdmissionError as error:
+            self._end(str(error))
+            return
         with self._changed:
             again = self._state is not MembershipState.PLACED
             self._on(MembershipEvent.ADMIT)
             if self._state is not MembershipState.ADMITTED:
                 return
-            self.admission = admission_of(ticket)
+            self.admission = admission
             self._left.clear()
             self._restarts += again
         if reason:

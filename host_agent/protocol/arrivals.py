@@ -49,17 +49,17 @@ from host_agent.protocol.timeout import (
     take_result_time,
 )
 from host_agent.wire.constants import (
+    COMPLETER_UNKNOWN,
     EXPONENT_ALL_ZERO,
+    FLAG_CONGESTED,
     FLAG_LANES,
     FLAG_MISMATCH,
-    FLAG_QUORUM,
     HEADER_BYTES,
     KIND_RESULT,
     KIND_STATUS,
     LANE_BYTES,
     OP_BOR,
     OP_SUM,
-    TREE_LEVEL_SHIFT,
     VERSION,
 )
 from host_agent.wire.header import HEADER_WORDS, STATUS_DATAGRAM_BYTES, read_header, swap
@@ -107,7 +107,7 @@ def on_datagram(
         core.malformed += 1
         return
     header = read_header(words)
-    _, kind, _, flags, job_id, token, worker_id, num_workers, _, chunk, number, _ = header
+    _, kind, _, job_id, _, _, _, token, worker_id, num_workers, _, chunk, number, level, _ = header
     slot = slots[slot_of(core, chunk)]
     if not _is_well_formed(core, header, length):
         core.malformed += 1
@@ -136,7 +136,7 @@ def on_datagram(
         _note_progress(core, record, slot, now_ns)
         _retire(core, slots, passes, record, slot)
     elif verdict == ACCEPTED:
-        _on_status(core, passes[slot.pass_number % PASS_RING], slot, words, flags, number, now_ns)
+        _on_status(core, passes[slot.pass_number % PASS_RING], slot, words, level, number, now_ns)
     elif verdict == MALFORMED:
         core.malformed += 1
     elif verdict == FOREIGN:
@@ -150,22 +150,21 @@ def on_datagram(
 @compiled_inline
 def _is_well_formed(core: Record, header: tuple[int, ...], length: int) -> bool:
     """Return whether a switch sends packets of this form and length."""
-    version, kind, op, flags, _, _, _, _, pool_index, chunk, _, _ = header
+    version, kind, flags, _, quorum, op, _, _, _, _, pool_index, chunk, _, level, _ = header
     known = version == VERSION and OP_SUM <= op <= OP_BOR
     if kind == KIND_RESULT:
-        known &= (
-            (flags == 0 and length == HEADER_BYTES)
-            or (flags == FLAG_LANES and length == HEADER_BYTES + LANE_BYTES * core.lanes)
-            or (flags == FLAG_QUORUM and length == STATUS_DATAGRAM_BYTES)
+        flags &= ~FLAG_CONGESTED
+        expected = STATUS_DATAGRAM_BYTES if quorum != 0 else HEADER_BYTES
+        known &= level == 0 and (
+            (flags == 0 and length == expected)
+            or (flags == FLAG_LANES and quorum == 0 and length == HEADER_BYTES + LANE_BYTES * core.lanes)
         )
     else:
         known &= (
             kind == KIND_STATUS
             and length == STATUS_DATAGRAM_BYTES
-            and (
-                flags == FLAG_MISMATCH
-                or (flags & (FLAG_LANES | FLAG_MISMATCH) == 0 and flags >> TREE_LEVEL_SHIFT < core.levels)
-            )
+            and flags & ~FLAG_MISMATCH == 0
+            and level < core.levels
         )
     known &= pool_index == pool_index_of(core, chunk)
     return bool(known)
@@ -196,7 +195,7 @@ def _carries_exponent(record: Record, index: Integer) -> bool:
 def _verdict_on_result(
     core: Record, passes: Records, slot: Record, words: Words, header: tuple[int, ...]
 ) -> Integer:
-    op, flags, chunk, exponent, fingerprint = header[2], header[3], header[9], header[10], header[11]
+    _, _, flags, _, quorum, op, fingerprint, _, _, _, _, chunk, exponent, _, _ = header
     if slot.chunk < 0 or slot.chunk & CHUNK_MASK != chunk:
         return np.int64(STALE)
     if slot.in_flight == 0:
@@ -207,14 +206,14 @@ def _verdict_on_result(
     possible = exponent == slot.exponent
     if _carries_exponent(record, slot.index):
         possible = exponent_is_possible(record.payload, exponent, slot.exponent)
-    if flags == FLAG_QUORUM:
-        possible &= record.quorum != 0 and is_quorum(core, np.int64(swap(words[HEADER_WORDS])))
-    else:
-        possible &= record.quorum == 0
+    possible &= quorum == record.quorum
+    if quorum != 0:
+        possible &= is_quorum(core, np.int64(swap(words[HEADER_WORDS])))
     block = slot.index - record.lead
     has_lanes = block >= 0 and block_has_lanes(record.payload, block)
-    may_be_cut = has_lanes and flags == 0 and is_header_only(record, block)
-    if not possible or (has_lanes != (flags == FLAG_LANES) and not may_be_cut):
+    came = flags & FLAG_LANES != 0
+    may_be_cut = has_lanes and not came and is_header_only(record, block)
+    if not possible or (has_lanes != came and not may_be_cut):
         return np.int64(MALFORMED)
     return np.int64(ACCEPTED)
 
@@ -222,9 +221,12 @@ def _verdict_on_result(
 @compiled_inline
 def _take_payload(core: Record, record: Record, slot: Record, words: Words, header: tuple[int, ...]) -> None:
     """Let the codec read the exponent and the lanes of a RESULT."""
-    record.added = np.int64(swap(words[HEADER_WORDS])) if header[3] == FLAG_QUORUM else np.int64(0)
+    flags, quorum, exponent, completer = header[2], header[4], header[12], header[14]
+    core.completed += completer == core.rank and completer != COMPLETER_UNKNOWN
+    core.congested += flags & FLAG_CONGESTED != 0
+    record.added = np.int64(swap(words[HEADER_WORDS])) if quorum != 0 else np.int64(0)
     if _carries_exponent(record, slot.index):
-        learn_exponent(record.payload, slot.index, header[10])
+        learn_exponent(record.payload, slot.index, exponent)
     block = slot.index - record.lead
     if block < 0:
         return
@@ -280,18 +282,18 @@ def _retire(core: Record, slots: Records, passes: Records, record: Record, slot:
 def _verdict_on_status(
     core: Record, passes: Records, slot: Record, words: Words, header: tuple[int, ...]
 ) -> Integer:
-    op, flags, chunk, fingerprint = header[2], header[3], header[9], header[11]
+    _, _, flags, _, quorum, op, fingerprint, _, _, _, _, chunk, _, level, _ = header
     waiting = _is_waiting(slot, chunk)
     if flags == FLAG_MISMATCH:
         # A MISMATCH goes to the whole job and may come before this worker has begun the collective concerned.
         ahead = (chunk - core.next_chunk) & CHUNK_MASK
         return np.int64(DISPUTED if waiting or ahead < 2 * core.slot_count else STALE)
-    if np.int64(swap(words[HEADER_WORDS])) & ~core.path_mask[flags >> TREE_LEVEL_SHIFT] != 0:
+    if np.int64(swap(words[HEADER_WORDS])) & ~core.path_mask[level] != 0:
         return np.int64(MALFORMED)
     if not waiting:
         return np.int64(STALE)
     record = passes[slot.pass_number % PASS_RING]
-    agrees = op == record.op and fingerprint == record.fingerprint
+    agrees = quorum == record.quorum and op == record.op and fingerprint == record.fingerprint
     return np.int64(ACCEPTED if agrees else FOREIGN)
 
 
@@ -322,12 +324,11 @@ def _needs_padding(core: Record, slot: Record, level: Integer, full: bool) -> bo
 
 @compiled
 def _on_status(
-    core: Record, record: Record, slot: Record, words: Words, flags: Integer, number: Integer, now_ns: int
+    core: Record, record: Record, slot: Record, words: Words, level: Integer, number: Integer, now_ns: int
 ) -> None:
     """Let a STATUS about a chunk in flight decide whether the chunk is sent again."""
     seen = np.int64(swap(words[HEADER_WORDS]))
     slot_chunk = np.int64(swap(words[HEADER_WORDS + 1]))
-    level = flags >> TREE_LEVEL_SHIFT
     core.statuses += 1
     slot.unanswered = 0
     if slot.chunk == core.oldest_chunk:

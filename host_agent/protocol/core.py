@@ -50,6 +50,7 @@ class WorkerCore:
         core["slot_count"] = admission.slot_count
         core["lanes"] = admission.lanes
         core["quorum"] = admission.quorum
+        core["rank"] = admission.rank
         core["headroom"] = (admission.world_size - 1).bit_length()
         own, every, reach = masks(admission.path)
         core["levels"], core["reach"] = len(own), reach

@@ -33,9 +33,9 @@ from host_agent.protocol.records import (
 from host_agent.protocol.recovery import detect_lost, probe_more, probe_oldest, window_is_full
 from host_agent.protocol.timeout import pto_after_ns, repeat_after_ns, set_loss_time
 from host_agent.wire.constants import (
+    COMPLETER_UNKNOWN,
     FLAG_HEADER_ONLY,
     FLAG_LANES,
-    FLAG_QUORUM,
     HEADER_BYTES,
     KIND_CONTRIBUTE,
     KIND_PROBE,
@@ -136,7 +136,7 @@ def _object(
     filled: Integer = np.int64(0)
     while core.objections > 0 and filled < tx_bytes.size:
         _write_header(
-            core, record, slot, np.int64(KIND_CONTRIBUTE), _quorum_flag(record), slot.exponent, words[filled]
+            core, record, slot, np.int64(KIND_CONTRIBUTE), np.int64(0), slot.exponent, words[filled]
         )
         tx_bytes[filled] = HEADER_BYTES
         core.packets_sent += 1
@@ -201,7 +201,7 @@ def _send_again(
         record,
         slot,
         np.int64(KIND_PROBE),
-        _quorum_flag(record),
+        np.int64(0),
         np.int64(core.probe),
         words[row + rows],
     )
@@ -306,11 +306,6 @@ def offer(state: Records, slots: Records, passes: Records, number: int) -> None:
 
 
 @compiled_inline
-def _quorum_flag(record: Record) -> Integer:
-    return np.int64(FLAG_QUORUM) if record.quorum != 0 else np.int64(0)
-
-
-@compiled_inline
 def _sent(core: Record, slot: Record, now_ns: int, length: int) -> None:
     slot.last_sequence = core.next_sequence
     slot.last_sent_ns = now_ns
@@ -326,7 +321,7 @@ def _write_contribution(core: Record, record: Record, slot: Record, words: Words
     block = slot.index - record.lead
     has_lanes = block >= 0 and block_has_lanes(record.payload, block)
     contributes = record.contributes
-    flags = _quorum_flag(record)
+    flags = np.int64(0)
     if not has_lanes:
         pass
     elif contributes == CONTRIBUTES_DATA and (
@@ -360,14 +355,17 @@ def _write_header(
         words,
         VERSION,
         kind,
-        record.op,
         flags,
         core.job_id,
+        record.quorum,
+        record.op,
+        record.fingerprint,
         core.token,
         core.worker_id,
         0,
         pool_index_of(core, slot.chunk),
         slot.chunk,
         exponent,
-        record.fingerprint,
+        0,
+        core.rank if kind == KIND_CONTRIBUTE and slot.retransmissions == 0 else COMPLETER_UNKNOWN,
     )

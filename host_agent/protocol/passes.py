@@ -27,7 +27,7 @@ class Pass:
 
     codec: Codec  # How blocks become lanes.
     op: int  # `OP_*` of the switch.
-    fingerprint: int  # 16 bits.
+    fingerprint: int  # 28 bits.
     # source, target: contiguous arrays of `elements` elements. The contribution and the place of results; may be the
     # same array, except for the low halves of int32 sums (the pass over the high halves reads the source again). Both have
     # the codec's type.

@@ -44,6 +44,8 @@ COUNTERS: Final = (
     "chunks",  # RESULTs accepted
     "retransmissions",  # all of them
     "fast_retransmissions",  # those because of DUE_FAST_RETRANSMIT
+    "completed",  # RESULTs that answered this worker's only contribution: it was the last, so their time is the path's
+    "congested",  # RESULTs of chunks of which a queue has marked a contribution
     "probes",
     "statuses",
     "duplicates",  # RESULTs of a chunk that had its RESULT
@@ -61,6 +63,7 @@ CORE: Final = _record(
     "num_workers",
     "slot_count",
     "lanes",
+    "rank",
     "headroom",  # ceil(log2(world size))
     "levels",  # of switches on the path to the root
     "reach",  # the highest of them that a retransmission reaches

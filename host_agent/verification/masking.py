@@ -121,7 +121,7 @@ class Masks:
             yield from self._generate(number, masks, common, adds=work.op == OP_SUM)
             if divisible:
                 listed = np.arange(first, first + count)
-                part = replace(work, fingerprint=work.fingerprint ^ number & 0xFFFF, blocks=listed)
+                part = replace(work, fingerprint=work.fingerprint ^ number, blocks=listed)
             else:
                 part = work
             self.last = masks, common

@@ -36,11 +36,11 @@ send:
   %pool = or i64 %twice, %version
   %pool16 = trunc i64 %pool to i16
   %pool_on_wire = call i16 @llvm.bswap.i16(i16 %pool16)
-  %pool_at = getelementptr i8, ptr %frame, i64 52
+  %pool_at = getelementptr i8, ptr %frame, i64 POOLAT
   store i16 %pool_on_wire, ptr %pool_at
   %chunk32 = trunc i64 %chunk to i32
   %chunk_on_wire = call i32 @llvm.bswap.i32(i32 %chunk32)
-  %chunk_at = getelementptr i8, ptr %frame, i64 54
+  %chunk_at = getelementptr i8, ptr %frame, i64 CHUNKAT
   store i32 %chunk_on_wire, ptr %chunk_at, align 2
   %not_stored = call i64 @helper.190(ptr %xdp, i64 0, ptr %frame, i64 FRAME)
   %action = call i64 @helper.51(ptr @map.cable, i64 0, i64 0)
@@ -66,7 +66,7 @@ whole:
   br i1 %is_result, label %count, label %other
 
 count:
-  %its_chunk_at = getelementptr i8, ptr %data, i64 54
+  %its_chunk_at = getelementptr i8, ptr %data, i64 CHUNKAT
   %its_chunk_on_wire = load i32, ptr %its_chunk_at, align 2
   %its_chunk32 = call i32 @llvm.bswap.i32(i32 %its_chunk_on_wire)
   %its_chunk = zext i32 %its_chunk32 to i64

@@ -1,6 +1,6 @@
 """``netsum bench simulator``: packets/s of the network simulator.
 
-Hosts are on one switch over links of 10 Gbit/s and 1 us, packets have 1,086 bytes, 32 chunks of a job are under way. The worker
+Hosts are on one switch over links of 10 Gbit/s and 1 us, packets have 1,090 bytes, 32 chunks of a job are under way. The worker
 core and the P4 program run on real values, whose sums are checked. A packet is counted on every link it passes. Times are
 processor time.
 """

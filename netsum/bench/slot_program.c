@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { ETHERNET = 14, IPV4 = 20, UDP = 8, NETSUM = 20, LANES_AT = ETHERNET + IPV4 + UDP + NETSUM };
+enum { ETHERNET = 14, IPV4 = 20, UDP = 8, NETSUM = 24, LANES_AT = ETHERNET + IPV4 + UDP + NETSUM };
 enum { FRAME = LANES_AT + 4 * LANES, CONTRIBUTE_WITH_LANES = 1, POOL_INDICES = 2048, TABLE = 256, MAX_WORKERS = 32 };
 
 struct worker {
@@ -110,9 +110,9 @@ static void answer(const struct slot *slot, const uint8_t *frame, uint8_t *out, 
     put16(udp + 2, to->udp_port);
     put16(udp + 6, 0);
     netsum[0] = (netsum[0] & 0xf0) | 2;
-    netsum[8] = id;
-    netsum[9] = job.workers;
-    put16(netsum + 16, slot->exponent);
+    netsum[12] = id;
+    netsum[13] = job.workers;
+    put16(netsum + 20, slot->exponent);
     uint8_t *lanes = out + LANES_AT;
     for (int i = 0; i < LANES; i++) {
         uint32_t raw = __builtin_bswap32((uint32_t) slot->lanes[i]);
@@ -130,14 +130,14 @@ int64_t twin_run(const uint8_t *frames, int64_t stride, const int32_t *lengths, 
         if (lengths[row] != FRAME || memcmp(frame, job.mac, 6) || get16(frame + 12) != 0x0800 || ip[0] != 0x45 ||
             (get16(ip + 6) & 0x3fff) || ip[9] != 17 || get32(ip + 16) != job.ip || get16(ip + 2) != FRAME - ETHERNET ||
             sum16(ip, IPV4) != 0xffff || get16(udp + 2) != UDP_PORT || get16(udp + 4) != FRAME - ETHERNET - IPV4 ||
-            netsum[0] != (VERSION << 4 | CONTRIBUTE_WITH_LANES) || netsum[1] != (OP_SUM << 4 | FLAG_LANES))
+            netsum[0] != (VERSION << 4 | CONTRIBUTE_WITH_LANES) || netsum[1] != FLAG_LANES || netsum[4] >> 4 != OP_SUM)
             continue;
-        struct worker *from = look_up(ports[row], get32(ip + 12), get16(netsum + 2), netsum[8], get32(netsum + 4));
-        uint32_t index = get16(netsum + 10), chunk = get32(netsum + 12), exponent = get16(netsum + 16);
+        struct worker *from = look_up(ports[row], get32(ip + 12), get16(netsum + 2), netsum[12], get32(netsum + 8));
+        uint32_t index = get16(netsum + 14), chunk = get32(netsum + 16), exponent = get16(netsum + 20);
         if (!from || index >= job.indices) continue;
         from->packets++, from->bytes += FRAME;
         struct slot *slot = &job.slots[index];
-        uint32_t collective = (uint32_t) netsum[1] << 16 | get16(netsum + 18), bit = 1u << from->id;
+        uint32_t collective = get32(netsum + 4), bit = 1u << from->id;
         uint32_t age = slot->epoch == job.epoch ? chunk - slot->chunk : 1;
         if (age >> 31) continue;
         if (age) {

@@ -8,7 +8,7 @@
 
 struct xdp_md { uint32_t data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex; };
 enum { XDP_DROP = 1, XDP_PASS = 2, BROADCAST = 1 << 3 };
-enum { ETHERNET = 14, IPV4 = 20, UDP = 8, NETSUM = 20, LANES_AT = ETHERNET + IPV4 + UDP + NETSUM };
+enum { ETHERNET = 14, IPV4 = 20, UDP = 8, NETSUM = 24, LANES_AT = ETHERNET + IPV4 + UDP + NETSUM };
 enum { FRAME = LANES_AT + 4 * LANES, CONTRIBUTE_WITH_LANES = 1 };
 
 struct worker_key { uint32_t interface, ip, token, job_and_id; };
@@ -44,17 +44,17 @@ int arrive(struct xdp_md *context) {
     if (end != frame + FRAME || ntoh16(frame + 12) != 0x0800 || ip[0] != 0x45 || (ntoh16(ip + 6) & 0x3fff) || ip[9] != 17 ||
         ntoh16(ip + 2) != FRAME - ETHERNET || sum16(ip) != 0xffff || ntoh16(udp + 2) != UDP_PORT ||
         ntoh16(udp + 4) != FRAME - ETHERNET - IPV4 || netsum[0] != (VERSION << 4 | CONTRIBUTE_WITH_LANES) ||
-        netsum[1] != (OP_SUM << 4 | FLAG_LANES))
+        netsum[1] != FLAG_LANES || netsum[4] >> 4 != OP_SUM)
         return XDP_DROP;
-    struct worker_key key = { context->ingress_ifindex, ntoh32(ip + 12), ntoh32(netsum + 4), ntoh16(netsum + 2) << 8 | netsum[8] };
+    struct worker_key key = { context->ingress_ifindex, ntoh32(ip + 12), ntoh32(netsum + 8), ntoh16(netsum + 2) << 8 | netsum[12] };
     struct worker *from = map_lookup(&workers, &key);
-    uint32_t index = ntoh16(netsum + 10), chunk = ntoh32(netsum + 12), exponent = ntoh16(netsum + 16);
+    uint32_t index = ntoh16(netsum + 14), chunk = ntoh32(netsum + 16), exponent = ntoh16(netsum + 20);
     if (!from || ntoh32(ip + 16) != from->own_ip) return XDP_DROP;
     struct slot *slot = map_lookup(&slots, &index);
     if (!slot) return XDP_DROP;
     __sync_fetch_and_add(&from->packets, 1);
     __sync_fetch_and_add(&from->bytes, FRAME);
-    uint32_t collective = (uint32_t) netsum[1] << 16 | ntoh16(netsum + 18), bit = 1u << (from->id & 31), all = (uint32_t) ((1ull << from->workers) - 1);
+    uint32_t collective = ntoh32(netsum + 4), bit = 1u << (from->id & 31), all = (uint32_t) ((1ull << from->workers) - 1);
     spin_lock(&slot->lock);
     uint32_t age = slot->epoch == EPOCH ? chunk - slot->chunk : 1;
     if (age >> 31) goto stale;
@@ -78,8 +78,8 @@ int arrive(struct xdp_md *context) {
     put16(ip + 4, 0);
     put32(ip + 12, from->own_ip);
     netsum[0] = (netsum[0] & 0xf0) | 2;
-    netsum[9] = from->workers;
-    put16(netsum + 16, exponent);
+    netsum[13] = from->workers;
+    put16(netsum + 20, exponent);
     return redirect_map(&group, 0, BROADCAST);
 stale:
     spin_unlock(&slot->lock);
@@ -100,6 +100,6 @@ int copy(struct xdp_md *context) {
     put16(udp, UDP_PORT);
     put16(udp + 2, to->udp_port);
     put16(udp + 6, 0);
-    netsum[8] = to->id;
+    netsum[12] = to->id;
     return XDP_PASS;
 }

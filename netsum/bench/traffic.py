@@ -80,20 +80,21 @@ def _sum16(data: bytes) -> int:
 def contribution(job: BenchJob, worker: int, chunk: int, lanes: bytes) -> bytes:
     """Return one CONTRIBUTE as an Ethernet frame."""
     slot, version = chunk % job.slots, chunk // job.slots % 2
-    kind, op, pool_index = c.KIND_CONTRIBUTE, c.OP_SUM, slot * 2 + version
+    kind, pool_index = c.KIND_CONTRIBUTE, slot * 2 + version
     header = Header(
         c.VERSION,
         kind,
-        op,
         c.FLAG_LANES,
         job.job_id,
+        0,
+        c.OP_SUM,
+        1,
         job.token,
         worker,
         0,
         pool_index,
         chunk,
         c.EXPONENT_BIAS,
-        1,
     ).to_bytes()
     udp = struct.pack(">HHHH", c.UDP_PORT, c.UDP_PORT, 8 + len(header) + len(lanes), 0) + header + lanes
     ip = struct.pack(">BBHHHBBHII", 0x45, 0, 20 + len(udp), 0, 0x4000, 64, 17, 0, job.ip(worker), SWITCH_IP)

@@ -28,7 +28,10 @@ SOURCE = Path(__file__).with_name("host_xdp.ll")
 
 _QUIET_S = 3.0
 """Seconds without a RESULT after which a host gives up."""
-_TEMPLATES, _SAMPLES, _LANES_AT, _CHUNK_AT = 16, 64, 62, 54
+_TEMPLATES, _SAMPLES = 16, 64
+_LANES_AT, _CHUNK_AT, _POOL_AT = (
+    42 + at for at in (c.HEADER_BYTES, c.HEADER_OFFSET_CHUNK, c.HEADER_OFFSET_POOL_INDEX)
+)
 _RESULT = c.VERSION << 4 | c.KIND_RESULT
 
 
@@ -50,6 +53,7 @@ class VethHost:
         size = samples + _SAMPLES * self._stride
         numbers = {"STRIDE": self._stride, "FRAME": len(self.frame), "SAMPLES": samples, "RESULT": _RESULT}
         numbers |= {"SLOTMASK": job.slots - 1, "SHIFT": job.slots.bit_length() - 1}
+        numbers |= {"POOLAT": _POOL_AT, "CHUNKAT": _CHUNK_AT}
         text = SOURCE.read_text(encoding="utf-8")
         for name, number in numbers.items():
             text = text.replace(name, str(number))

@@ -9,7 +9,7 @@ from pathlib import Path
 from netsum.doctor.finding import Finding
 
 SOCKET_BUFFER_BYTES = 4 << 20
-"""Holds full windows (64 packets of 1,086 bytes) of dozens of workers while the receiver is not scheduled."""
+"""Holds full windows (64 packets of 1,090 bytes) of dozens of workers while the receiver is not scheduled."""
 
 TRY_TIMEOUT_S = 20.0
 

@@ -21,8 +21,8 @@ from scapy.fields import (
     FlagsField,
     IntField,
     ShortField,
+    XBitField,
     XIntField,
-    XShortField,
 )
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_bottom_up, bind_layers
@@ -42,18 +42,19 @@ FLAGS: Final = _names("FLAG_")
 
 
 class _FlagsField(FlagsField):  # type: ignore[misc]  # scapy ships no types
-    """Flags that say by themselves whether there are lanes, unless they are given; in a STATUS the upper ones are its level."""
+    """Flags that say by themselves whether there are lanes, unless they are given."""
 
     def i2m(self, pkt: Any, x: Any) -> Any:
         if x is None:
             x = c.FLAG_LANES if pkt.getfieldval("lanes") else 0
         return super().i2m(pkt, x)
 
+
+class _CompleterField(BitField):  # type: ignore[misc]
+    """The rank of a worker; mostly not known."""
+
     def i2repr(self, pkt: Any, x: Any) -> str:
-        if x is None or pkt is None or not _is_status(pkt):
-            return str(super().i2repr(pkt, x))
-        level, flags = divmod(int(x), 1 << c.TREE_LEVEL_SHIFT)
-        return f"{super().i2repr(pkt, self.any2i(pkt, flags))} (level {level})"
+        return "unknown" if x == c.COMPLETER_UNKNOWN else str(x)
 
 
 class _ExponentField(ShortField):  # type: ignore[misc]
@@ -117,13 +118,10 @@ def _is_status(packet: Any) -> bool:
     return bool(packet.getfieldval("kind") == c.KIND_STATUS)
 
 
-def _is_of_quorum(packet: Any) -> bool:
-    """Whether a packet is for the slot of a quorum chunk; in a STATUS the bit is one of the level's."""
-    return not _is_status(packet) and bool(int(packet.getfieldval("flags") or 0) & c.FLAG_QUORUM)
-
-
 def _has_seen(packet: Any) -> bool:
-    return _is_status(packet) or (packet.getfieldval("kind") == c.KIND_RESULT and _is_of_quorum(packet))
+    return _is_status(packet) or bool(
+        packet.getfieldval("kind") == c.KIND_RESULT and packet.getfieldval("quorum")
+    )
 
 
 _SPECIAL: Final[dict[str, Callable[[str, int], Any]]] = {
@@ -133,14 +131,17 @@ _SPECIAL: Final[dict[str, Callable[[str, int], Any]]] = {
     "flags": lambda name, bits: _FlagsField(name, None, bits, FLAGS),
     "token": lambda name, _: XIntField(name, 0),
     "exponent": lambda name, _: _ExponentField(name, 0),
-    "fingerprint": lambda name, _: XShortField(name, 0),
+    "completer": lambda name, bits: _CompleterField(name, c.COMPLETER_UNKNOWN, bits),
+    "fingerprint": lambda name, bits: XBitField(name, 0, bits),
     "seen": lambda name, _: _SeenField(name, 0),
 }
 _PLAIN: Final = {8: ByteField, 16: ShortField, 32: IntField}
 
 
 def _field(name: str, bits: int) -> Any:
-    return _SPECIAL[name](name, bits) if name in _SPECIAL else _PLAIN[bits](name, 0)
+    if name in _SPECIAL:
+        return _SPECIAL[name](name, bits)
+    return _PLAIN[bits](name, 0) if bits in _PLAIN else BitField(name, 0, bits)
 
 
 class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
@@ -196,7 +197,7 @@ class Netsum(Packet):  # type: ignore[misc]  # scapy ships no types
         said += f" job {self.job_id} worker {self.worker_id} chunk {self.chunk} slot {self.slot}.{self.pool_version}"
         if _is_status(self):
             said += f" seen {self.workers_seen} of chunk {self.slot_chunk}"
-        if _is_of_quorum(self):
+        if self.quorum and not _is_status(self):
             said += " quorum" + (f" of workers {self.workers_seen}" if self.kind == c.KIND_RESULT else "")
         said += f" {len(self.lanes)} lanes" if _has_lanes(self) else ""
         return said + (f", {self.part}" if self.part else "")

@@ -18,6 +18,7 @@ class Capabilities:
     trees: bool = True  # Whether the switch may have a parent.
     header_only: bool = False  # Whether it leaves out lanes of a RESULT that a worker does not need.
     lanes_in_quorums: bool = True  # Whether contributions to a slot that a quorum completes may have lanes.
+    congestion_marks: bool = True  # Whether a RESULT says that a queue has marked a contribution.
 
 
 def capabilities_file(file: Path) -> Path:

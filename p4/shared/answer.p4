@@ -2,7 +2,7 @@
 // written in egress (copy_rewrite.p4).
 
 control Answer(inout headers_t hdr, inout metadata_t meta) {
-    @hidden action set_kind(bit<4> kind, bit<4> flags, bit<16> udp_bytes) {
+    @hidden action set_kind(bit<4> kind, bit<8> flags, bit<16> udp_bytes) {
         hdr.netsum.kind = kind;
         hdr.netsum.flags = flags;
         hdr.udp.bytes = udp_bytes;
@@ -18,7 +18,7 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
 #ifdef QUORUM_WITHOUT_LANES
             } else if (hdr.netsum.kind == KIND_CONTRIBUTE) {
                 // The slot of a quorum: the answer names its contributors.
-                set_kind(KIND_RESULT, FLAG_QUORUM, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
+                set_kind(KIND_RESULT, 0, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
 #endif
             } else {
                 set_kind(KIND_STATUS, 0, UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES);
@@ -29,11 +29,12 @@ control Answer(inout headers_t hdr, inout metadata_t meta) {
             set_kind(KIND_RESULT, 0, UDP_BYTES + NETSUM_HEADER_BYTES);
         }
         hdr.netsum.num_workers = meta.admission.num_workers;
+        hdr.netsum.level = 0;
 
         hdr.udp.src_port = NETSUM_UDP_PORT;
         hdr.udp.checksum = 0;
         hdr.ipv4.src = hdr.ipv4.dst;
-        hdr.ipv4.tos = 0;
+        hdr.ipv4.tos = hdr.ipv4.tos & ECT_0;
         hdr.ipv4.identification = 0;
         hdr.ipv4.reserved = 0;
         hdr.ipv4.dont_fragment = 1;

@@ -6,6 +6,9 @@
 // Facts that the switch needs first are found here, where they cost a pipeline no stage: the address that a packet asks for, and
 // whether it is one of the few requests that are answered. The metadata comes in as zeros.
 
+// Match on flags, whether a queue has marked the packet or not.
+#define MARKED_OR_NOT(flags) (flags) &&& ~FLAG_CONGESTED
+
 parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, in port_t ingress_port) {
     IPV4_CHECKSUM_UNIT
 
@@ -75,70 +78,93 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
     state parse_udp {
         packet.extract(hdr.udp);
         transition select(hdr.udp.dst_port) {
-            NETSUM_UDP_PORT: parse_netsum;
+            NETSUM_UDP_PORT: check_lengths;
             default: accept;
+        }
+    }
+
+    // Exact: the header, or the header and all lanes. Before the header, as a pipeline's parser holds few bytes of a packet.
+    state check_lengths {
+        transition select(hdr.udp.bytes, hdr.ipv4.total_bytes) {
+            (UDP_BYTES + NETSUM_HEADER_BYTES, IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): parse_without_lanes;
+            (UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): parse_with_lanes;
+#if TREE
+            (UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES,
+             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES): parse_with_status;
+#endif
+            default: parse_netsum;
         }
     }
 
     // The checksum of UDP is not looked at: Linux leaves it unfinished between virtual interfaces.
     state parse_netsum {
         packet.extract(hdr.netsum);
+        transition accept;
+    }
+
+    state parse_without_lanes {
+        packet.extract(hdr.netsum);
         transition select(hdr.netsum.version, hdr.netsum.op) {
-            (NETSUM_VERSION, OP_SUM): check_lengths;
-            (NETSUM_VERSION, OP_MAX): check_lengths;
-            (NETSUM_VERSION, OP_BOR): check_lengths;
+            (NETSUM_VERSION, OP_SUM): check_without_lanes;
+            (NETSUM_VERSION, OP_MAX): check_without_lanes;
+            (NETSUM_VERSION, OP_BOR): check_without_lanes;
             default: accept;
         }
     }
 
-    // Exact: the header, or the header and all lanes.
-    state check_lengths {
-        transition select(hdr.udp.bytes, hdr.ipv4.total_bytes) {
-            (UDP_BYTES + NETSUM_HEADER_BYTES, IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES): check_without_lanes;
-            (UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + ALL_LANES_BYTES): check_with_lanes;
-#if TREE
-            (UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES,
-             IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + STATUS_HEADER_BYTES): check_with_status;
-#endif
+    state parse_with_lanes {
+        packet.extract(hdr.netsum);
+        transition select(hdr.netsum.version, hdr.netsum.op) {
+            (NETSUM_VERSION, OP_SUM): check_with_lanes;
+            (NETSUM_VERSION, OP_MAX): check_with_lanes;
+            (NETSUM_VERSION, OP_BOR): check_with_lanes;
             default: accept;
         }
     }
 
     state check_without_lanes {
-        transition select(hdr.netsum.kind, hdr.netsum.flags) {
-            (KIND_CONTRIBUTE, 0): is_well_formed;
-            (KIND_PROBE, 0): is_well_formed;
-            (KIND_CONTRIBUTE, FLAG_QUORUM): is_well_formed;
-            (KIND_PROBE, FLAG_QUORUM): is_well_formed;
+        transition select(hdr.netsum.kind, hdr.netsum.quorum, hdr.netsum.flags) {
+            (KIND_CONTRIBUTE, _, MARKED_OR_NOT(0)): is_well_formed;
+            (KIND_PROBE, _, 0): is_well_formed;
 #if PASSES == 1
-            (KIND_CONTRIBUTE, FLAG_HEADER_ONLY): is_well_formed;
+            (KIND_CONTRIBUTE, 0, MARKED_OR_NOT(FLAG_HEADER_ONLY)): is_well_formed;
 #endif
 #if TREE
-            (KIND_RESULT, 0): is_well_formed;
+            (KIND_RESULT, 0, MARKED_OR_NOT(0)): is_well_formed;
 #endif
             default: accept;
         }
     }
 
     state check_with_lanes {
-        transition select(hdr.netsum.kind, hdr.netsum.flags) {
-            (KIND_CONTRIBUTE, FLAG_LANES): parse_lanes;
+        transition select(hdr.netsum.kind, hdr.netsum.quorum, hdr.netsum.flags) {
+            (KIND_CONTRIBUTE, 0, MARKED_OR_NOT(FLAG_LANES)): parse_lanes;
 #if PASSES == 1
-            (KIND_CONTRIBUTE, FLAG_HEADER_ONLY | FLAG_LANES): parse_lanes;
+            (KIND_CONTRIBUTE, 0, MARKED_OR_NOT(FLAG_HEADER_ONLY | FLAG_LANES)): parse_lanes;
 #endif
 #if TREE
-            (KIND_RESULT, FLAG_LANES): parse_lanes;
+            (KIND_RESULT, 0, MARKED_OR_NOT(FLAG_LANES)): parse_lanes;
 #endif
             default: accept;
         }
     }
 
 #if TREE
-    // A parent's STATUS may carry a level or a mismatch.
+    state parse_with_status {
+        packet.extract(hdr.netsum);
+        transition select(hdr.netsum.version, hdr.netsum.op) {
+            (NETSUM_VERSION, OP_SUM): check_with_status;
+            (NETSUM_VERSION, OP_MAX): check_with_status;
+            (NETSUM_VERSION, OP_BOR): check_with_status;
+            default: accept;
+        }
+    }
+
+    // A parent's STATUS may carry a mismatch.
     state check_with_status {
         transition select(hdr.netsum.kind, hdr.netsum.flags) {
-            (KIND_STATUS, 0 &&& FLAG_LANES): parse_status;
+            (KIND_STATUS, 0 &&& ~FLAG_MISMATCH): parse_status;
             default: accept;
         }
     }

@@ -1,5 +1,5 @@
-// Slots that a quorum completes: a number of contributions, whichever workers they are from. A packet says by FLAG_QUORUM that
-// it is for such a slot, how many it takes is the job's; late contributions are counted and not added. Which workers' are in
+// Slots that a quorum completes: a number of contributions, whichever workers they are from. A packet says by the field `quorum`
+// that it is for such a slot, how many it takes is the job's; late contributions are counted and not added. Which workers' are in
 // the RESULT stands behind its header. docs/protocol.md#quorums says why this is safe.
 
 const outcome_t OUTCOME_LATE = 14; // the quorum was complete without it

@@ -11,6 +11,7 @@ const send_t SEND_TO_ONE_OF_GROUP = SEND_TO_OTHERS;
 // Bits of the slot's register of marks.
 const bit<8> MARK_LANES = 1; // a contribution had lanes
 const bit<8> MARK_FINAL = 2; // the slot holds the parent's RESULT
+const bit<8> MARK_CONGESTED = 4; // a queue has marked a contribution; only v1model has room for it
 
 struct parent_t {
     bool present;
@@ -54,7 +55,7 @@ control Parent(in headers_t hdr, inout parent_t parent) {
 control PassUp(inout headers_t hdr, inout metadata_t meta, in parent_t parent) {
     WAY_UP_UNIT
 
-    @hidden action carry(bit<4> flags, bit<16> udp_bytes) {
+    @hidden action carry(bit<8> flags, bit<16> udp_bytes) {
         hdr.netsum.flags = flags;
         hdr.udp.bytes = udp_bytes;
         hdr.ipv4.total_bytes = udp_bytes + IPV4_BYTES;
@@ -79,7 +80,7 @@ control PassUp(inout headers_t hdr, inout metadata_t meta, in parent_t parent) {
         hdr.udp.checksum = 0;
         hdr.ipv4.src = hdr.ipv4.dst;
         hdr.ipv4.dst = parent.ip;
-        hdr.ipv4.tos = 0;
+        hdr.ipv4.tos = hdr.ipv4.tos & ECT_0;
         hdr.ipv4.reserved = 0;
         hdr.ipv4.dont_fragment = 1;
         hdr.ipv4.ttl = INITIAL_TTL;

@@ -15,6 +15,7 @@ const bit<16> ETHERNET_BYTES = 14;
 const bit<16> IPV4_BYTES = 20;
 const bit<16> UDP_BYTES = 8;
 const bit<8> INITIAL_TTL = 64;
+const bit<8> ECT_0 = 2; // of the IPv4 type of service: the sender reacts to marks (RFC 3168); in CE too
 
 const bit<16> ARP_ETHERNET = 1; // hardware type
 const bit<16> ARP_REQUEST = 1;

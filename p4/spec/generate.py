@@ -46,10 +46,12 @@ def p4_constants(spec: Spec) -> str:
         f"const bit<32> POOL_INDICES = {pool['slots'] * pool['versions']};",
         f"const bit<16> EXPONENT_ALL_ZERO = {exponent['all_zero']};",
     ]
-    for group in ("kind", "op", "flag"):
+    widths = {field["name"]: field["bits"] for field in spec["header"]["fields"]}
+    for group, field in (("kind", "kind"), ("op", "op"), ("flag", "flags")):
         lines.append("")
         for name, item in spec[group].items():
-            lines.append(f"const bit<4> {group.upper()}_{name.upper()} = {item['value']}; // {item['doc']}")
+            constant = f"{group.upper()}_{name.upper()} = {item['value']}"
+            lines.append(f"const bit<{widths[field]}> {constant}; // {item['doc']}")
     return "\n".join(lines) + "\n"
 
 
@@ -65,11 +67,8 @@ def p4_headers(spec: Spec) -> str:
 
 def p4_tree_constants(spec: Spec) -> str:
     """Write what only a tree of switches needs."""
-    tree = spec["tree"]
-    shift, bits = tree["level_shift"], tree["child_bits"]
+    bits = spec["tree"]["child_bits"]
     return (
-        f"const bit<4> FLAGS_LEVEL = {(1 << 4) - (1 << shift)}; // of a STATUS: the level, shifted\n"
-        f"const bit<4> FLAGS_ONE_LEVEL = {1 << shift};\n"
         f"const bit<16> CHILD_MASK = {(1 << bits) - 1}; // of the IPv4 identification\n"
         f"#define CHILD_BITS {bits}\n"
     )
@@ -78,18 +77,6 @@ def p4_tree_constants(spec: Spec) -> str:
 def lane_counts(spec: Spec) -> list[int]:
     """For which numbers of lanes there is a program."""
     return sorted({count for counts in spec["lanes"]["counts"].values() for count in counts})
-
-
-def p4_quorum_constants(spec: Spec) -> str:
-    """Write what only slots with a quorum need."""
-    flag = spec["quorum"]["flag"]
-    return f"const bit<4> FLAG_QUORUM = {flag['value']}; // {flag['doc']}\n"
-
-
-def p4_header_only_constants(spec: Spec) -> str:
-    """Write the flag of header-only results."""
-    flag = spec["header_only"]["flag"]
-    return f"const bit<4> FLAG_HEADER_ONLY = {flag['value']}; // {flag['doc']}\n"
 
 
 def python_constants(spec: Spec) -> str:
@@ -110,10 +97,6 @@ def python_constants(spec: Spec) -> str:
         lines.append("")
         for name, item in spec[group].items():
             lines.append(f"{group.upper()}_{name.upper()}: Final = {item['value']}  # {item['doc']}")
-    flag = spec["quorum"]["flag"]
-    lines += [f"FLAG_QUORUM: Final = {flag['value']}", f'"""{flag["doc"]}"""']
-    flag = spec["header_only"]["flag"]
-    lines += [f"FLAG_HEADER_ONLY: Final = {flag['value']}  # {flag['doc']}"]
     lines += [
         "",
         f"EXPONENT_BIAS: Final = {exponent['bias']}",
@@ -121,7 +104,7 @@ def python_constants(spec: Spec) -> str:
         f"EXPONENT_NON_FINITE: Final = {exponent['non_finite']}",
         "",
         f"TREE_MAX_LEVELS: Final = {spec['tree']['max_levels']}",
-        f"TREE_LEVEL_SHIFT: Final = {spec['tree']['level_shift']}",
+        f"COMPLETER_UNKNOWN: Final = 0x{spec['completer']['unknown']:X}",
         "",
         f"POOL_SLOTS: Final = {pool['slots']}",
         f"POOL_VERSIONS: Final = {pool['versions']}",
@@ -167,17 +150,14 @@ def python_lane_counts(spec: Spec) -> str:
 
 def lua_specification(spec: Spec) -> str:
     """Write the specification as a table of Lua, which Wireshark's dissectors are written in."""
-    protocol, exponent, quorum = spec["protocol"], spec["exponent"], spec["quorum"]["flag"]
-    header_only = spec["header_only"]["flag"]
+    protocol, exponent = spec["protocol"], spec["exponent"]
     lines = [
         "local SPEC = {",
         *(
             f"    {name} = {protocol[name]},"
             for name in ("version", "udp_port", "max_children", "max_job_id")
         ),
-        f"    level_shift = {spec['tree']['level_shift']},",
-        f"    quorum = {{ flag = {quorum['value']}, doc = {lua_string(quorum['doc'])} }},",
-        f"    header_only = {{ flag = {header_only['value']}, doc = {lua_string(header_only['doc'])} }},",
+        f"    completer_unknown = {spec['completer']['unknown']},",
         f"    pool_versions = {spec['pool']['versions']},",
         f"    lane_bytes = {spec['lanes']['bytes']},",
         f"    lane_counts = {{ {', '.join(map(str, lane_counts(spec)))} }},",
@@ -222,8 +202,6 @@ def outputs() -> dict[Path, str]:
         DISSECTOR: lua + lua_specification(spec) + WRITTEN_BELOW + written,
     }
     files[ROOT / "p4/shared/tree_constants.p4"] = p4 + p4_tree_constants(spec)
-    files[ROOT / "p4/shared/quorum_constants.p4"] = p4 + p4_quorum_constants(spec)
-    files[ROOT / "p4/shared/header_only_constants.p4"] = p4 + p4_header_only_constants(spec)
     return files
 
 

@@ -34,7 +34,7 @@ control SlotExponent(inout netsum_h netsum, in pool_index_t index, in finding_t 
     table slot_exponent_step {
         key = {
             netsum.kind: ternary;
-            netsum.flags: ternary;
+            netsum.quorum: ternary;
             found.marks: ternary;
             found.asks_the_same: ternary;
             found.agrees: ternary;
@@ -51,7 +51,7 @@ control SlotExponent(inout netsum_h netsum, in pool_index_t index, in finding_t 
         const entries = {
             (KIND_RESULT, _, _, 1, _, _, 0): read_exponent();
             (KIND_RESULT, _, _, 1, _, _, _): take_exponent();
-            (_, OF_QUORUM, MISSING_NONE, _, 1, 0, _): read_exponent(); // a late one raises nothing
+            (_, 1, MISSING_NONE, _, 1, 0, _): read_exponent(); // a late one raises nothing
             (_, _, _, _, 1, 1, _): take_exponent();
             (_, _, _, _, 1, 0, 0): max_exponent();
             (_, _, _, _, 1, 0, _): read_exponent();

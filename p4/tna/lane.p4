@@ -14,7 +14,7 @@ const bit<8> FROM_PARENT = 0x7F;
 
 #define LANE_AGAIN(worker) (1, 0, 1, _, worker, 1 << worker &&& 1 << worker): write_or_read();
 
-control Lane(inout int<32> lane, in bit<4> op, in bit<8> worker, in pool_index_t index, in finding_t found) {
+control Lane(inout int<32> lane, in bit<3> op, in bit<8> worker, in pool_index_t index, in finding_t found) {
     Register<int<32>, pool_index_t>(CELLS, 0) held;
 
     RegisterAction<int<32>, pool_index_t, int<32>>(held) written_or_read = {

@@ -4,7 +4,7 @@
 #define LANE_APPLY(i) lane_##i.apply(lanes.lane_##i, op, worker, index, found);
 #define LANE_EMPTY(i) lanes.lane_##i = 0;
 
-control Lanes(inout lanes_h lanes, in bit<4> op, in bit<8> worker, in pool_index_t index, inout finding_t found) {
+control Lanes(inout lanes_h lanes, in bit<3> op, in bit<8> worker, in pool_index_t index, inout finding_t found) {
     EACH_LANE(LANE_INSTANCE)
 
     action set_seed(bit<32> seed) {

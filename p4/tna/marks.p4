@@ -58,7 +58,7 @@ control SlotMarks(in netsum_h netsum, in pool_index_t index, in bit<8> worker, i
     table slot_marks_step {
         key = {
             netsum.kind: ternary;
-            netsum.flags: ternary;
+            netsum.quorum: ternary;
             found.asks_the_same: ternary;
             found.agrees: ternary;
             found.newer: ternary;
@@ -77,7 +77,7 @@ control SlotMarks(in netsum_h netsum, in pool_index_t index, in bit<8> worker, i
             // For a RESULT, `mine` says whether the slot took it.
             (KIND_RESULT, _, 1, _, _, 0): read_marks();
             (KIND_RESULT, _, 1, _, _, _): take_marks();
-            (_, OF_QUORUM, _, 1, 0, 0): count_down();
+            (_, 1, _, 1, 0, 0): count_down();
             (_, _, _, 1, 1, _): take_marks();
             (_, _, _, 1, 0, 0): add_marks();
             (_, _, _, 1, 0, _): read_marks();

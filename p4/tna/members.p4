@@ -2,7 +2,8 @@
 // only by a packet whose tag is the slot's; a PROBE looks at them.
 
 // A RESULT of the parent must know in the access to the bitmap whether it is the first one: there the collective says so.
-// Operations end below it and are the lowest bits, so a collective with it added is no other packet's.
+// Operations end below it and are the lowest bits, so a collective with it added is no other packet's; and none is
+// COLLECTIVE_DISPUTED, whose bit of a quorum is set.
 const bit<32> COLLECTIVE_FINAL = 4;
 
 struct seen_t {

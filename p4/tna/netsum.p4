@@ -12,8 +12,6 @@
 #include "../shared/types.p4"
 #include "../shared/protocol_headers.p4"
 #include "../shared/tree_constants.p4"
-#include "../shared/quorum_constants.p4"
-#include "../shared/header_only_constants.p4"
 #include "shim.p4"
 #include "../shared/lanes.p4"
 #include "../shared/headers.p4"
@@ -135,7 +133,7 @@ Pipeline(TargetParser(), NetsumIngress(), TargetDeparser(),
 
 // All metadata starts as zeros, as the controls of both targets expect.
 @pa_auto_init_metadata
-#if LANES > 16 && PASSES == 1
+#if LANES >= 16 && PASSES == 1
 // So far Tofino 1's egress parser skips the lanes of a RESULT only if it has one packet at a time.
 @command_line("--disable-parse-max-depth-limit")
 #endif

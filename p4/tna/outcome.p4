@@ -52,6 +52,7 @@ control Outcome(inout headers_t hdr, inout metadata_t meta, in bool rightful, in
             found.with_lanes: ternary;
             job.parent.present: ternary @name("has_parent");
             hdr.netsum.flags: ternary;
+            hdr.netsum.quorum: ternary;
             job.quorum.workers: ternary @name("quorum_workers");
         }
         actions = {
@@ -64,47 +65,47 @@ control Outcome(inout headers_t hdr, inout metadata_t meta, in bool rightful, in
         }
         const default_action = drop_after(OUTCOME_MALFORMED);
         const entries = {
-            (false, _, _, _, _, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_MALFORMED);
-            (true, false, _, KIND_RESULT, _, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_MALFORMED);
-            (true, false, _, KIND_STATUS, _, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_MALFORMED);
-            (true, false, _, _, _, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_NOT_ADMITTED);
-            (true, true, 0, _, _, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_OUT_OF_RANGE);
-            (true, true, 1, KIND_STATUS, _, _, _, _, _, _, _, _, _, _, _): answer_status(OUTCOME_STATUS_PASSED_DOWN);
-            (true, true, 1, _, _, _, _, _, _, _, _, _, _, OF_QUORUM, 0): drop_after(OUTCOME_NOT_ADMITTED);
+            (false, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_MALFORMED);
+            (true, false, _, KIND_RESULT, _, _, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_MALFORMED);
+            (true, false, _, KIND_STATUS, _, _, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_MALFORMED);
+            (true, false, _, _, _, _, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_NOT_ADMITTED);
+            (true, true, 0, _, _, _, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_OUT_OF_RANGE);
+            (true, true, 1, KIND_STATUS, _, _, _, _, _, _, _, _, _, _, _, _): answer_status(OUTCOME_STATUS_PASSED_DOWN);
+            (true, true, 1, _, _, _, _, _, _, _, _, _, _, _, 1, 0): drop_after(OUTCOME_NOT_ADMITTED);
             // For a RESULT, `mine` says whether the slot took it.
-            (true, true, 1, KIND_RESULT, _, _, 1, _, _, MARK_FINAL &&& MARK_FINAL, 0, _, _, _, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
-            (true, true, 1, KIND_RESULT, _, _, _, _, _, _, 0, _, _, _, _): drop_after(OUTCOME_STALE);
-            (true, true, 1, KIND_RESULT, _, _, _, _, _, _, _, 0, _, _, _): answer_result_without_lanes(OUTCOME_RESULT_TAKEN);
-            (true, true, 1, KIND_RESULT, _, _, _, _, _, _, _, _, _, _, _): answer_result(OUTCOME_RESULT_TAKEN);
+            (true, true, 1, KIND_RESULT, _, _, 1, _, _, MARK_FINAL &&& MARK_FINAL, 0, _, _, _, _, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
+            (true, true, 1, KIND_RESULT, _, _, _, _, _, _, 0, _, _, _, _, _): drop_after(OUTCOME_STALE);
+            (true, true, 1, KIND_RESULT, _, _, _, _, _, _, _, 0, _, _, _, _): answer_result_without_lanes(OUTCOME_RESULT_TAKEN);
+            (true, true, 1, KIND_RESULT, _, _, _, _, _, _, _, _, _, _, _, _): answer_result(OUTCOME_RESULT_TAKEN);
             // A PROBE goes as far as the contribution went: `full` counts this worker's bit in, `mine` says that it is set.
-            (true, true, 1, KIND_PROBE, 1, 0, 0, _, _, _, _, _, _, _, _): answer_status(OUTCOME_MISMATCH);
-            (true, true, 1, KIND_PROBE, _, _, 1, _, 1, _, 0, _, _, _, _): answer_status(OUTCOME_PROBED);
-            (true, true, 1, KIND_PROBE, _, _, 1, _, 1, 0 &&& MARK_FINAL, _, _, true, _, _): send_up_without_lanes(OUTCOME_PROBED);
-            (true, true, 1, KIND_PROBE, _, _, _, _, _, _, _, _, _, _, _): answer_status(OUTCOME_PROBED);
-            (true, true, 1, _, 0, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_STALE);
-            (true, true, 1, _, 1, _, _, 0, _, _, _, _, _, _, _): answer_status(OUTCOME_MISMATCH);
+            (true, true, 1, KIND_PROBE, 1, 0, 0, _, _, _, _, _, _, _, _, _): answer_status(OUTCOME_MISMATCH);
+            (true, true, 1, KIND_PROBE, _, _, 1, _, 1, _, 0, _, _, _, _, _): answer_status(OUTCOME_PROBED);
+            (true, true, 1, KIND_PROBE, _, _, 1, _, 1, 0 &&& MARK_FINAL, _, _, true, _, _, _): send_up_without_lanes(OUTCOME_PROBED);
+            (true, true, 1, KIND_PROBE, _, _, _, _, _, _, _, _, _, _, _, _): answer_status(OUTCOME_PROBED);
+            (true, true, 1, _, 0, _, _, _, _, _, _, _, _, _, _, _): drop_after(OUTCOME_STALE);
+            (true, true, 1, _, 1, _, _, 0, _, _, _, _, _, _, _, _): answer_status(OUTCOME_MISMATCH);
             // A quorum's, also in a tree this switch's alone: marks count the missing ones. Its RESULT has the header of a STATUS.
-            (true, true, 1, _, 1, 1, _, 1, _, MISSING_NONE, _, _, _, OF_QUORUM, _): answer_status(OUTCOME_COMPLETED);
-            (true, true, 1, _, 1, 1, _, 1, _, _, _, _, _, OF_QUORUM, _): drop_after(OUTCOME_ADDED);
-            (true, true, 1, _, 1, 0, _, 1, _, MISSING_NONE, 0, _, _, OF_QUORUM, _): answer_status(OUTCOME_LATE);
-            (true, true, 1, _, 1, 0, _, 1, _, MISSING_ONE, 0, _, _, OF_QUORUM, _): answer_status(OUTCOME_COMPLETED);
-            (true, true, 1, _, 1, 0, _, 1, _, _, 0, _, _, OF_QUORUM, _): drop_after(OUTCOME_ADDED);
-            (true, true, 1, _, 1, 0, _, 1, _, MISSING_NONE, _, _, _, OF_QUORUM, _): answer_status(OUTCOME_DUPLICATE_ANSWERED);
-            (true, true, 1, _, 1, 0, _, 1, _, _, _, _, _, OF_QUORUM, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
-            (true, true, 1, _, 1, _, _, 1, 0, _, 0, _, _, _, _): drop_after(OUTCOME_ADDED);
-            (true, true, 1, _, 1, _, _, 1, 0, _, _, _, _, _, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
+            (true, true, 1, _, 1, 1, _, 1, _, MISSING_NONE, _, _, _, _, 1, _): answer_status(OUTCOME_COMPLETED);
+            (true, true, 1, _, 1, 1, _, 1, _, _, _, _, _, _, 1, _): drop_after(OUTCOME_ADDED);
+            (true, true, 1, _, 1, 0, _, 1, _, MISSING_NONE, 0, _, _, _, 1, _): answer_status(OUTCOME_LATE);
+            (true, true, 1, _, 1, 0, _, 1, _, MISSING_ONE, 0, _, _, _, 1, _): answer_status(OUTCOME_COMPLETED);
+            (true, true, 1, _, 1, 0, _, 1, _, _, 0, _, _, _, 1, _): drop_after(OUTCOME_ADDED);
+            (true, true, 1, _, 1, 0, _, 1, _, MISSING_NONE, _, _, _, _, 1, _): answer_status(OUTCOME_DUPLICATE_ANSWERED);
+            (true, true, 1, _, 1, 0, _, 1, _, _, _, _, _, _, 1, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
+            (true, true, 1, _, 1, _, _, 1, 0, _, 0, _, _, _, _, _): drop_after(OUTCOME_ADDED);
+            (true, true, 1, _, 1, _, _, 1, 0, _, _, _, _, _, _, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
             // Full by this contribution.
-            (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_LANES, 0, _, true, _, _): send_up_without_lanes(OUTCOME_ADDED);
-            (true, true, 1, _, 1, _, _, 1, 1, _, 0, _, true, _, _): send_up(OUTCOME_ADDED);
-            (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_LANES, 0, _, _, _, _): answer_result_without_lanes(OUTCOME_COMPLETED);
-            (true, true, 1, _, 1, _, _, 1, 1, _, 0, _, _, _, _): answer_result(OUTCOME_COMPLETED);
+            (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_LANES, 0, _, true, _, _, _): send_up_without_lanes(OUTCOME_ADDED);
+            (true, true, 1, _, 1, _, _, 1, 1, _, 0, _, true, _, _, _): send_up(OUTCOME_ADDED);
+            (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_LANES, 0, _, _, _, _, _): answer_result_without_lanes(OUTCOME_COMPLETED);
+            (true, true, 1, _, 1, _, _, 1, 1, _, 0, _, _, _, _, _): answer_result(OUTCOME_COMPLETED);
             // Full before, and the parent has not answered. The contents of a slot without lanes are neutral.
-            (true, true, 1, _, 1, _, _, 1, 1, 0, 1, 0, true, _, _): send_up_without_lanes(OUTCOME_DUPLICATE_PASSED_UP);
-            (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_FINAL, 1, _, true, _, _): send_up(OUTCOME_DUPLICATE_PASSED_UP);
-            (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_FINAL, _, _, true, _, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
-            (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_LANES, _, _, _, _, _): answer_result_without_lanes(OUTCOME_DUPLICATE_ANSWERED);
-            (true, true, 1, _, 1, _, _, 1, 1, _, _, _, _, HAS_HEADER_ONLY, _): answer_result_without_lanes(OUTCOME_DUPLICATE_ANSWERED);
-            (true, true, 1, _, 1, _, _, 1, 1, _, _, _, _, _, _): answer_result(OUTCOME_DUPLICATE_ANSWERED);
+            (true, true, 1, _, 1, _, _, 1, 1, 0, 1, 0, true, _, _, _): send_up_without_lanes(OUTCOME_DUPLICATE_PASSED_UP);
+            (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_FINAL, 1, _, true, _, _, _): send_up(OUTCOME_DUPLICATE_PASSED_UP);
+            (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_FINAL, _, _, true, _, _, _): drop_after(OUTCOME_DUPLICATE_DROPPED);
+            (true, true, 1, _, 1, _, _, 1, 1, 0 &&& MARK_LANES, _, _, _, _, _, _): answer_result_without_lanes(OUTCOME_DUPLICATE_ANSWERED);
+            (true, true, 1, _, 1, _, _, 1, 1, _, _, _, _, HAS_HEADER_ONLY, _, _): answer_result_without_lanes(OUTCOME_DUPLICATE_ANSWERED);
+            (true, true, 1, _, 1, _, _, 1, 1, _, _, _, _, _, _, _): answer_result(OUTCOME_DUPLICATE_ANSWERED);
         }
     }
 

@@ -49,7 +49,7 @@ parser ArrivingParser(packet_in packet, out target_headers_t hdr, inout metadata
         packet.extract(hdr.frame.netsum);
         meta.well_formed = true;
         transition select(hdr.pass.what, hdr.frame.netsum.flags) {
-            (PASS_ADD, FLAG_LANES): parse_lanes;
+            (PASS_ADD, MARKED_OR_NOT(FLAG_LANES)): parse_lanes;
             default: accept;
         }
     }
@@ -200,7 +200,7 @@ control Reduction(inout target_headers_t hdr, inout metadata_t meta, in job_t jo
     apply {
         slot.apply(hdr.frame, meta, job, hdr.pass.isValid(), header_only);
         // The slot of a quorum has no lanes, so its first pass is its last.
-        if (hdr.frame.netsum.flags & FLAG_QUORUM == 0) {
+        if (hdr.frame.netsum.quorum == 0) {
             next_pass.apply(hdr.pass, hdr.frame, meta);
         }
         if (meta.is_answer) {

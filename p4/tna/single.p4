@@ -28,14 +28,14 @@ control Slot(inout headers_t hdr, inout metadata_t meta, in job_t job, in bool i
         read_contribution.apply(hdr, found);
         if (hdr.lanes.isValid()) {
             mark = MARK_LANES;
-        } else if (hdr.netsum.flags & FLAG_QUORUM != 0) {
+        } else if (hdr.netsum.quorum == 1) {
             mark = job.quorum.workers << 2; // * MISSING_UNIT
         }
         // The last comparison guards against a wrong entry of the controller.
         if (meta.well_formed && meta.admission.admitted && (meta.admission.indices_left != 0 || is_further_pass) &&
             (meta.admission.index & BEYOND_POOL) == 0) {
             reached = 1;
-            if (hdr.netsum.flags & FLAG_QUORUM == 0 || job.quorum.workers != 0) {
+            if (hdr.netsum.quorum == 0 || job.quorum.workers != 0) {
                 claim.apply(hdr, meta.admission.epoch, meta.admission.index, meta.admission.worker_bit, found);
             }
         }

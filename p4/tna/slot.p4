@@ -35,9 +35,6 @@ struct job_t {
 
 const job_t NO_JOB = { { false, 0, 0, 0, 0 }, { 0, 0 } };
 
-// Match on the flags of a packet for the slot of a quorum.
-#define OF_QUORUM FLAG_QUORUM &&& FLAG_QUORUM
-
 // Match on the flags of a worker that needs a header-only RESULT.
 #define HAS_HEADER_ONLY FLAG_HEADER_ONLY &&& FLAG_HEADER_ONLY
 
@@ -58,7 +55,7 @@ control ReadContribution(in headers_t hdr, inout finding_t found) {
         if (hdr.lanes.isValid()) {
             found.with_lanes = MARK_LANES;
         }
-        found.collective = collective_hash.get({ hdr.netsum.flags[2:2], hdr.netsum.fingerprint, hdr.netsum.op });
+        found.collective = collective_hash.get({ hdr.netsum.quorum, hdr.netsum.fingerprint, hdr.netsum.op });
     }
 }
 

@@ -37,7 +37,7 @@ control SlotInTree(inout headers_t hdr, inout metadata_t meta, in job_t job, ino
         read_contribution.apply(hdr, found);
         if (hdr.lanes.isValid()) {
             mark = MARK_LANES;
-        } else if (hdr.netsum.flags & FLAG_QUORUM != 0) {
+        } else if (hdr.netsum.quorum == 1) {
             mark = job.quorum.workers << 2; // * MISSING_UNIT
         }
         if (meta.well_formed && meta.admission.admitted &&
@@ -55,7 +55,7 @@ control SlotInTree(inout headers_t hdr, inout metadata_t meta, in job_t job, ino
             if (meta.well_formed && meta.admission.admitted && meta.admission.indices_left != 0 &&
                 (meta.admission.index & BEYOND_POOL) == 0) {
                 reached = 1;
-                if (hdr.netsum.flags & FLAG_QUORUM == 0 || job.quorum.workers != 0) {
+                if (hdr.netsum.quorum == 0 || job.quorum.workers != 0) {
                     claim.apply(hdr, meta.admission.epoch, meta.admission.index, bits, found);
                 }
             }
@@ -82,7 +82,8 @@ control AnswerInTree(inout headers_t hdr, inout metadata_t meta) {
     bit<16> way_here = 0;
     bit<16> way_on = 0; // without the child below this switch
     bit<8> asked_by = 0; // that child
-    bit<4> flags = 0;
+    bit<8> flags = 0;
+    bit<4> level = 0;
 
     action to_group(send_t send) {
         meta.mcast_group = meta.admission.mcast_group;
@@ -102,18 +103,18 @@ control AnswerInTree(inout headers_t hdr, inout metadata_t meta) {
         to_group(SEND_TO_GROUP);
     }
 
-    action pass_status_on(bit<4> flags_here) {
-        hdr.netsum.flags = flags_here;
+    action pass_status_on(bit<4> level_here) {
+        hdr.netsum.level = level_here;
         hdr.netsum.worker_id = asked_by;
         hdr.ipv4.identification = way_on;
         to_group(SEND_TO_ONE_OF_GROUP);
     }
 
-    // The upper two bits of the flags count the levels.
     table answer_in_tree {
         key = {
             meta.outcome: exact;
             flags: ternary;
+            level: ternary;
         }
         actions = {
             keep_way;
@@ -124,13 +125,13 @@ control AnswerInTree(inout headers_t hdr, inout metadata_t meta) {
         }
         const default_action = NoAction();
         const entries = {
-            (OUTCOME_PROBED, _): keep_way();
-            (OUTCOME_RESULT_TAKEN, _): pass_on_to_all();
-            (OUTCOME_STATUS_PASSED_DOWN, FLAG_MISMATCH &&& FLAG_MISMATCH): pass_mismatch_on();
-            (OUTCOME_STATUS_PASSED_DOWN, 0 * FLAGS_ONE_LEVEL): pass_status_on(1 * FLAGS_ONE_LEVEL);
-            (OUTCOME_STATUS_PASSED_DOWN, 1 * FLAGS_ONE_LEVEL): pass_status_on(2 * FLAGS_ONE_LEVEL);
-            (OUTCOME_STATUS_PASSED_DOWN, 2 * FLAGS_ONE_LEVEL): pass_status_on(3 * FLAGS_ONE_LEVEL);
-            (OUTCOME_STATUS_PASSED_DOWN, 3 * FLAGS_ONE_LEVEL): pass_status_on(0);
+            (OUTCOME_PROBED, _, _): keep_way();
+            (OUTCOME_RESULT_TAKEN, _, _): pass_on_to_all();
+            (OUTCOME_STATUS_PASSED_DOWN, FLAG_MISMATCH, _): pass_mismatch_on();
+            (OUTCOME_STATUS_PASSED_DOWN, 0, 0): pass_status_on(1);
+            (OUTCOME_STATUS_PASSED_DOWN, 0, 1): pass_status_on(2);
+            (OUTCOME_STATUS_PASSED_DOWN, 0, 2): pass_status_on(3);
+            (OUTCOME_STATUS_PASSED_DOWN, 0, _): pass_status_on(0xF); // more levels than a tree has
         }
     }
 
@@ -139,6 +140,7 @@ control AnswerInTree(inout headers_t hdr, inout metadata_t meta) {
         way_on = way_down.get({ hdr.ipv4.identification[15:CHILD_BITS] });
         asked_by = child.get({ hdr.ipv4.identification[CHILD_BITS - 1:0] });
         flags = hdr.netsum.flags;
+        level = hdr.netsum.level;
         answer.apply(hdr, meta);
         answer_in_tree.apply();
     }

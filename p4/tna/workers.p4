@@ -63,6 +63,7 @@ control SlotWorkers(inout headers_t hdr, in pool_index_t index, in worker_bitmap
     table slot_workers_step {
         key = {
             hdr.netsum.flags: ternary;
+            hdr.netsum.quorum: ternary;
             found.asks_the_same: ternary;
             found.agrees: ternary;
             found.newer: ternary;
@@ -81,16 +82,16 @@ control SlotWorkers(inout headers_t hdr, in pool_index_t index, in worker_bitmap
         }
         const default_action = NoAction();
         const entries = {
-            (OF_QUORUM, 1, _, _, _, _): read_members(); // a PROBE
-            (OF_QUORUM, _, 1, 1, _, _): take_member();
-            (OF_QUORUM, _, 1, 0, MISSING_NONE, _): read_members();
-            (OF_QUORUM, _, 1, 0, _, 0): add_member();
-            (OF_QUORUM, _, 1, 0, _, _): read_members();
-            (_, 1, _, _, _, _): read_headers(); // the parent's
-            (HAS_HEADER_ONLY, _, 1, 1, _, _): take_header();
-            (_, _, 1, 1, _, _): take_none();
-            (HAS_HEADER_ONLY, _, 1, 0, _, 0): add_header();
-            (_, _, 1, 0, _, _): read_headers();
+            (_, 1, 1, _, _, _, _): read_members(); // a PROBE
+            (_, 1, _, 1, 1, _, _): take_member();
+            (_, 1, _, 1, 0, MISSING_NONE, _): read_members();
+            (_, 1, _, 1, 0, _, 0): add_member();
+            (_, 1, _, 1, 0, _, _): read_members();
+            (_, _, 1, _, _, _, _): read_headers(); // the parent's
+            (HAS_HEADER_ONLY, _, _, 1, 1, _, _): take_header();
+            (_, _, _, 1, 1, _, _): take_none();
+            (HAS_HEADER_ONLY, _, _, 1, 0, _, 0): add_header();
+            (_, _, _, 1, 0, _, _): read_headers();
         }
     }
 

@@ -7,8 +7,6 @@
 #include "../shared/types.p4"
 #include "../shared/protocol_headers.p4"
 #include "../shared/tree_constants.p4"
-#include "../shared/quorum_constants.p4"
-#include "../shared/header_only_constants.p4"
 #include "shim.p4"
 #include "lane.p4"
 #include "../shared/lanes.p4"
@@ -67,6 +65,7 @@ control NetsumIngress(inout headers_t hdr, inout target_metadata_t target, inout
                 // UDP whose port cannot be seen (options, fragments, cut off) counts as meant for the netsum port.
                 parent_t parent = { false, 0, 0, 0, 0 };
                 quorum_t quorum = { 0, 0 };
+                bool congested = false;
                 if (target.shared.well_formed) {
                     bool from_parent = hdr.netsum.kind == KIND_RESULT || hdr.netsum.kind == KIND_STATUS;
                     admission.apply(hdr, target.shared);
@@ -79,14 +78,13 @@ control NetsumIngress(inout headers_t hdr, inout target_metadata_t target, inout
                         target.shared.outcome = OUTCOME_STATUS_PASSED_DOWN;
                         target.shared.is_answer = true;
                     } else {
-                        bool wants_quorum = hdr.netsum.flags & FLAG_QUORUM != 0;
-                        if (wants_quorum) {
+                        if (hdr.netsum.quorum == 1) {
                             job_quorum.apply(hdr, quorum);
                         }
-                        if (wants_quorum && quorum.workers == 0) {
+                        if (hdr.netsum.quorum == 1 && quorum.workers == 0) {
                             target.shared.outcome = OUTCOME_NOT_ADMITTED;
                         } else {
-                            slot.apply(hdr, target.shared, quorum, parent, target.header_only);
+                            slot.apply(hdr, target.shared, quorum, parent, target.header_only, congested);
                         }
                     }
                 } else {
@@ -99,6 +97,9 @@ control NetsumIngress(inout headers_t hdr, inout target_metadata_t target, inout
                     if (hdr.netsum.kind == KIND_CONTRIBUTE && target.header_only == target.shared.admission.full_mask) {
                         hdr.netsum.flags = hdr.netsum.flags | FLAG_HEADER_ONLY; // No child needs the lanes.
                     }
+                }
+                if (congested && (hdr.netsum.kind == KIND_RESULT || hdr.netsum.kind == KIND_CONTRIBUTE)) {
+                    hdr.netsum.flags = hdr.netsum.flags | FLAG_CONGESTED;
                 }
                 counters.apply(hdr, target.shared);
                 tree_counters.apply(hdr, target.shared, parent.present);

@@ -15,7 +15,6 @@ control CountWorkers(in worker_bitmap_t workers, out bit<8> count) {
 // Writes behind the header of a RESULT whose contributions are in it.
 control NameQuorum(inout headers_t hdr, in quorum_t quorum) {
     apply {
-        hdr.netsum.flags = hdr.netsum.flags | FLAG_QUORUM;
         hdr.udp.bytes = hdr.udp.bytes + STATUS_HEADER_BYTES;
         hdr.ipv4.total_bytes = hdr.ipv4.total_bytes + STATUS_HEADER_BYTES;
         hdr.status.setValid();

@@ -3,7 +3,7 @@
 // All of it changes here, in ingress, where BMv2 runs one packet at a time; its egress threads would race.
 
 control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, inout parent_t parent,
-             out worker_bitmap_t header_only) {
+             out worker_bitmap_t header_only, out bool congested) {
     register<bit<32>>(POOL_INDICES) slot_epoch;
     register<bit<32>>(POOL_INDICES) slot_chunk;
     register<bit<32>>(POOL_INDICES) slot_collective;
@@ -43,7 +43,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
         slot_marks.read(marks, index);
         slot_exponent.read(exponent, index);
 
-        bit<32> asked_collective = (bit<32>) ((hdr.netsum.flags & FLAG_QUORUM) ++ hdr.netsum.op ++ hdr.netsum.fingerprint);
+        bit<32> asked_collective = hdr.netsum.quorum ++ hdr.netsum.op ++ hdr.netsum.fingerprint;
         bit<32> age = hdr.netsum.chunk - chunk; // 0: same; 1 .. 2^31 - 1: newer; else older than the slot
         if (epoch != meta.admission.epoch) {
             age = 1;
@@ -52,6 +52,10 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
         }
 
         bool has_header_only = hdr.netsum.flags & FLAG_HEADER_ONLY != 0;
+        bit<8> mark = 0; // of the packet: marked by a queue on its way here (CE, RFC 3168), or below the child it is from
+        if (hdr.ipv4.tos & 3 == 3 || hdr.netsum.flags & FLAG_CONGESTED != 0) {
+            mark = MARK_CONGESTED;
+        }
 
         // Decide. Whatever changes is written once, at the end.
         bool complete = false; // the packet's tag, with this packet in it
@@ -124,7 +128,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
         lane_step_t step = LANE_STEP_NONE;
         if (meta.outcome == OUTCOME_ADDED) {
             if (hdr.lanes.isValid()) {
-                if (marks == 0) {
+                if (marks & MARK_LANES == 0) {
                     step = LANE_STEP_WRITE;
                 } else if (hdr.netsum.op == OP_SUM) {
                     step = LANE_STEP_ADD;
@@ -133,8 +137,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
                 } else {
                     step = LANE_STEP_BOR;
                 }
-                marks = MARK_LANES;
+                marks = marks | MARK_LANES;
             }
+            marks = marks | mark;
             if (hdr.netsum.exponent > exponent) {
                 exponent = hdr.netsum.exponent;
             }
@@ -142,9 +147,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
                 meta.outcome = OUTCOME_COMPLETED;
             }
         } else if (meta.outcome == OUTCOME_RESULT_TAKEN) {
-            marks = MARK_FINAL;
+            marks = MARK_FINAL | mark;
             if (hdr.lanes.isValid()) {
-                marks = MARK_FINAL | MARK_LANES;
+                marks = marks | MARK_LANES;
                 step = LANE_STEP_WRITE;
             }
             exponent = hdr.netsum.exponent;
@@ -186,6 +191,8 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout quorum_t quorum, 
                 }
             }
         }
+
+        congested = marks & MARK_CONGESTED != 0;
 
         // Write.
         if (changed) {

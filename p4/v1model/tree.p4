@@ -23,13 +23,13 @@ parser TreeParser(packet_in packet, out headers_t hdr, inout target_metadata_t t
     }
 
     state check_kind {
-        transition select(hdr.netsum.kind, hdr.netsum.flags) {
-            (KIND_RESULT, 0): ends_after_header;
-            (KIND_RESULT, FLAG_LANES): ends_after_lanes;
-            (KIND_STATUS, 0 &&& FLAG_LANES): ends_after_status;
-            (KIND_CONTRIBUTE, FLAG_QUORUM | FLAG_LANES): ends_after_lanes;
-            (KIND_CONTRIBUTE, FLAG_HEADER_ONLY): ends_after_header;
-            (KIND_CONTRIBUTE, FLAG_HEADER_ONLY | FLAG_LANES): ends_after_lanes;
+        transition select(hdr.netsum.kind, hdr.netsum.quorum, hdr.netsum.flags) {
+            (KIND_RESULT, 0, MARKED_OR_NOT(0)): ends_after_header;
+            (KIND_RESULT, 0, MARKED_OR_NOT(FLAG_LANES)): ends_after_lanes;
+            (KIND_STATUS, _, 0 &&& ~FLAG_MISMATCH): ends_after_status;
+            (KIND_CONTRIBUTE, 1, MARKED_OR_NOT(FLAG_LANES)): ends_after_lanes;
+            (KIND_CONTRIBUTE, 0, MARKED_OR_NOT(FLAG_HEADER_ONLY)): ends_after_header;
+            (KIND_CONTRIBUTE, 0, MARKED_OR_NOT(FLAG_HEADER_ONLY | FLAG_LANES)): ends_after_lanes;
             default: accept;
         }
     }
@@ -81,7 +81,8 @@ control AnswerInTree(inout headers_t hdr, inout metadata_t meta, in quorum_t quo
 
     apply {
         bit<16> way_back = hdr.ipv4.identification;
-        bit<4> flags = hdr.netsum.flags;
+        bit<8> flags = hdr.netsum.flags;
+        bit<4> level = hdr.netsum.level;
         answer.apply(hdr, meta);
         if (quorum.workers != 0 && hdr.netsum.kind == KIND_RESULT) {
             name_quorum.apply(hdr, quorum);
@@ -98,7 +99,7 @@ control AnswerInTree(inout headers_t hdr, inout metadata_t meta, in quorum_t quo
                 hdr.netsum.flags = FLAG_MISMATCH;
                 meta.send = SEND_TO_GROUP;
             } else {
-                hdr.netsum.flags = (flags & FLAGS_LEVEL) + FLAGS_ONE_LEVEL;
+                hdr.netsum.level = level |+| 1;
                 hdr.netsum.worker_id = (bit<8>) (way_back & CHILD_MASK);
                 hdr.ipv4.identification = way_back >> CHILD_BITS;
                 meta.send = SEND_TO_ONE_OF_GROUP;

@@ -8,7 +8,6 @@ import numpy as np
 from host_agent.wire.constants import (
     FLAG_LANES,
     FLAG_MISMATCH,
-    FLAG_QUORUM,
     HEADER_BYTES,
     KIND_CONTRIBUTE,
     KIND_PROBE,
@@ -74,9 +73,9 @@ class Packet:
                 text += f" [{lane}, …]"
             if header.exponent:
                 text += f" exponent {header.exponent}"
-            if header.flags & FLAG_QUORUM:
+            if header.quorum:
                 text += " of a quorum chunk"
-            if header.flags & FLAG_QUORUM and header.kind == KIND_RESULT:
+            if header.quorum and header.kind == KIND_RESULT:
                 added = int.from_bytes(datagram[HEADER_BYTES : HEADER_BYTES + 4], "big")
                 text += f", contributors {_numbers(added)}"
         elif header.kind == KIND_STATUS and len(datagram) >= HEADER_BYTES + 8:

@@ -16,7 +16,6 @@ from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
 from host_agent.wire.constants import (
     FLAG_LANES,
     FLAG_MISMATCH,
-    FLAG_QUORUM,
     HEADER_BYTES,
     KIND_CONTRIBUTE,
     KIND_PROBE,
@@ -36,7 +35,7 @@ from sim.explore.engine.world import World
 from sim.explore.interchangeable import permutations_of
 from sim.explore.placement import Placement, Stage
 from sim.explore.scenario import ExplorerScenario
-from sim.explore.work import PassTask, make_task, subset_sums
+from sim.explore.work import FIRST_FINGERPRINT, PassTask, make_task, subset_sums
 from sim.frames import FIRST_UDP_PORT, HEADERS_BYTES, headers
 from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
@@ -383,16 +382,17 @@ class System:
         good = Header(
             VERSION,
             KIND_CONTRIBUTE,
-            OP_SUM,
-            1,
+            FLAG_LANES,
             job.job_id,
+            0,
+            OP_SUM,
+            FIRST_FINGERPRINT,
             job.token,
             0,
             0,
             0,
             scenario.first_chunk,
             0,
-            0x1000,
         )
         answer = good._replace(num_workers=len(job.workers))
         status = answer._replace(kind=KIND_STATUS, flags=0)
@@ -402,7 +402,7 @@ class System:
             good._replace(job_id=200),
             *(good._replace(pool_index=index) for index in (2 * scenario.slots, end, 2047, 0xFFFF)),
             good._replace(kind=KIND_PROBE, flags=0, pool_index=2 * scenario.slots),
-            good._replace(version=2),
+            good._replace(version=1),
             good._replace(op=0),
             good._replace(kind=5),
             good._replace(flags=FLAG_LANES | FLAG_MISMATCH),
@@ -411,7 +411,7 @@ class System:
             status._replace(flags=FLAG_MISMATCH),
         ]
         if not scenario.quorum:
-            fakes.append(good._replace(flags=FLAG_LANES | FLAG_QUORUM))
+            fakes.append(good._replace(quorum=1))
         own = shape.topology.hosts["h0"]
         frames: list[tuple[int, int, HostSpec, Header]]
         frames = [(w.UP, 0, own, header) for header in fakes]

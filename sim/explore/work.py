@@ -17,7 +17,7 @@ from host_agent.wire.constants import OP_BOR, OP_MAX, OP_SUM
 from sim.explore.engine.world import BEFORE, ELEMENTS
 from sim.explore.scenario import BlockPass
 
-_FIRST_FINGERPRINT, _OTHER_FINGERPRINT = 0x1000, 0x2000
+FIRST_FINGERPRINT, _OTHER_FINGERPRINT = 0x8001000, 0x9001000
 _CODECS = {
     "sum": (WORDS, OP_SUM),
     "saturating": (WORDS, OP_SUM),
@@ -77,7 +77,7 @@ def make_task(round_: BlockPass, number: int, job: int, epoch: int, worker: int,
     codec, op = _CODECS[round_.kind]
     disagrees = not round_.agreed and worker == workers - 1
     # The same for all rounds: that the number of the pass is in it must not be what keeps rounds apart.
-    fingerprint = _OTHER_FINGERPRINT if disagrees else _FIRST_FINGERPRINT
+    fingerprint = _OTHER_FINGERPRINT if disagrees else FIRST_FINGERPRINT
     if codec is NOTHING:
         offered = False if round_.kind == "quorum" else None
         return PassTask(

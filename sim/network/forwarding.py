@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from controller.jobs import Job
 from host_agent.protocol.records import COUNTERS
-from host_agent.wire.constants import HEADER_OFFSET_CHUNK, HEADER_OFFSET_EXPONENT, POOL_VERSIONS
+from host_agent.wire.constants import HEADER_BYTES, HEADER_OFFSET_CHUNK, HEADER_OFFSET_EXPONENT, POOL_VERSIONS
 from sim.frames import HEADERS_BYTES
 from sim.network.engine.engine_records import NEVER, PS_PER_NS
 from sim.network.engine.events import HEAP_WORDS
@@ -42,7 +42,7 @@ from sim.network.worker import Worker
 
 Array = npt.NDArray[Any]
 
-_GOES_ON: Final = ("packets_sent", "bytes_sent", "packets_received", "bytes_received", "chunks")
+_GOES_ON: Final = ("packets_sent", "bytes_sent", "packets_received", "bytes_received", "chunks", "completed")
 _MAY_COUNT: Final = np.array([*(name in _GOES_ON for name in COUNTERS), True])
 _FATES: Final = ("jitter_ps", "duplicate", "straggle", "bursts", "scripted")
 """The faults that make a link's packets differ from each other, besides losses, which are known ahead."""
@@ -50,7 +50,7 @@ _LINK_COUNTS: Final = ("packets", "bytes", "busy_total_ps", "thrown_loss")
 _LINK_TROUBLES: Final = ("lost", "lost_in_queue", "lost_too_long", "lost_while_down", "duplicated", "marked")
 _SWITCH_COUNTS: Final = ("packets", "busy_total_ps", "lost_in_queue", "unreachable")
 _LEAST_PERIODS: Final = 3  # A pass with fewer periods of slots left is run to its end.
-_FRAME_BYTES: Final = PAYLOAD_AT + HEADER_OFFSET_EXPONENT + 4
+_FRAME_BYTES: Final = PAYLOAD_AT + HEADER_BYTES
 _CHUNK_AT: Final = HEADERS_BYTES + HEADER_OFFSET_CHUNK
 _EXPONENT_AT: Final = HEADERS_BYTES + HEADER_OFFSET_EXPONENT
 

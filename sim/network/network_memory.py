@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from host_agent.wire.constants import HEADER_BYTES, STATUS_BYTES
+from host_agent.wire.header import HEADER_WORDS, STATUS_WORDS
 from sim.core_calls import SHIPPED
 from sim.network.engine.engine_records import PACKET, WORLD
 from sim.network.engine.events import HEAP_WORDS
@@ -99,10 +101,10 @@ class NetworkMemory:
         world["core_take_in"], world["core_transmit"] = SHIPPED.receive.address, SHIPPED.send.address
         world["seed"] = seed & (1 << 63) - 1
         # A row holds a frame behind its headers' place, and keeps rows out of each other's cache sets.
-        lines = (PAYLOAD_AT + 20 + 4 * lanes + 8 + 63) // 64
+        lines = (PAYLOAD_AT + HEADER_BYTES + 4 * lanes + STATUS_BYTES + 63) // 64
         world["row_bytes"] = 64 * (lines | 1)
         self._set_room(_FIRST_PACKETS)
-        scratch_bytes = 4 * (max(5 + lanes, 7) + 1)
+        scratch_bytes = 4 * (max(HEADER_WORDS + lanes, STATUS_WORDS) + 1)
         self.keep("scratch", np.zeros((64, scratch_bytes), np.uint8))
         world["scratch_rows"], world["scratch_bytes"] = 64, scratch_bytes
         self.keep("scratch_lengths", np.zeros(64, np.int32))

@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor as Field
 
 from host_agent.job_api import jobs_pb2 as api
+from host_agent.wire.constants import VERSION
 
 _FLOATS = (0.0, -0.0, 0.25, -1.0, 1e-320, 1e300, float("inf"), float("-inf"), float("nan"))
 _INTEGERS = (0, 1, 2, 3, 31, 32, 33, 64, 1023, 1024, 4096, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1)
@@ -59,7 +60,11 @@ def first(kind: str, rng: random.Random) -> Any:
         return api.FromAggregator(offer=api.Offer(name=f"a{rng.randrange(4)}", ip="127.0.2.9"))
     rank = rng.randrange(2)
     join = api.JoinRequest(
-        job=f"job{rng.randrange(12)}", rank=rank, world_size=2, addresses=[f"127.0.2.{rank + 1}"]
+        job=f"job{rng.randrange(12)}",
+        rank=rank,
+        world_size=2,
+        addresses=[f"127.0.2.{rank + 1}"],
+        packets=VERSION,
     )
     return api.FromWorker(join=join)
 

@@ -22,6 +22,7 @@ from controller.service.store import JobStore
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
 from host_agent.job_api.tickets import admission_of
+from host_agent.wire.constants import VERSION
 from tests.controller.service_harness import PROGRAM, FakeSession, FakeSwitch, FakeTables, FakeWriter
 
 PATIENCE_S = 60.0
@@ -70,7 +71,12 @@ class Worker:
         self.left: set[int] = set()
         self._host = options.pop("host", rank + 1)
         request = jobs_pb2.JoinRequest(
-            job=job, rank=rank, world_size=world_size, addresses=[f"127.0.2.{self._host}"], **options
+            job=job,
+            rank=rank,
+            world_size=world_size,
+            addresses=[f"127.0.2.{self._host}"],
+            packets=VERSION,
+            **options,
         )
         self._call: Any = world.workers.Join()
         self._first = FromWorker(join=request)

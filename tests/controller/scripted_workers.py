@@ -58,6 +58,7 @@ class ScriptedWorker:
         header = Header(
             version=VERSION,
             kind=KIND_CONTRIBUTE,
+            quorum=0,
             op=OP_SUM,
             flags=FLAG_LANES,
             job_id=admission.job_id,

@@ -16,7 +16,7 @@ from sim.experiments.captures import write_capture
 from tests.convex.cases import ACCURACY, STALL, cases_of, run_case
 from tests.convex.star import SimulatedStar
 
-HEADERS = 62
+HEADERS = 66
 """Ethernet, IPv4, UDP, and the protocol's own: bytes of a packet without lanes."""
 WORKERS = 3
 

@@ -1,7 +1,6 @@
 """Other traffic: switched and routed, byte for byte as it came (but for what a router changes)."""
 
 import random
-import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from tests.dataplane.dataplane.frames import (
     ARP,
     CONTRIBUTE,
+    HEADER,
     IPV4,
     NETSUM_PORT,
     RESULT,
@@ -73,8 +73,8 @@ def to_all_but(port: int, frame: bytes) -> list[Packet]:
 def frames_of_all_kinds() -> list[tuple[str, bytes]]:
     """Make frames from A to B."""
     source = random.Random(5)
-    netsum = struct.pack("!BBHIBBHIHH", 0x10 | CONTRIBUTE, 0x11, 1, 7, 0, 0, 0, 0, 0, 0)
-    forged = struct.pack("!BBHIBBHIHH", 0x10 | RESULT, 0x10, 1, 7, 0, 0, 0, 0, 0, 0)
+    netsum = HEADER.pack(0x20 | CONTRIBUTE, 1, 1, 1 << 28, 7, 0, 0, 0, 0, 0, 0)
+    forged = HEADER.pack(0x20 | RESULT, 0, 1, 1 << 28, 7, 0, 0, 0, 0, 0, 0)
 
     def ip(protocol: int, payload: bytes, **fields: Any) -> bytes:
         return ethernet(B.mac, A.mac, IPV4, ipv4(A.ip, B.ip, protocol, payload, **fields))

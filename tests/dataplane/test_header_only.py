@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from tests.dataplane.dataplane.frames import BOR, HEADER_ONLY, LANES, MAX, QUORUM, SUM
+from tests.dataplane.dataplane.frames import BOR, HEADER_ONLY, LANES, MAX, SUM
 from tests.dataplane.dataplane.jobs import Job, MakeJob, lanes_of, saturating_sum
 from tests.dataplane.dataplane.target import Packet, Target
 from tests.dataplane.dataplane.tree import PlacedJob
@@ -141,8 +141,8 @@ def test_the_flag_is_no_part_of_what_workers_agree_on(target: Target, make_job: 
 def test_a_slot_of_a_quorum_has_no_such_workers(target: Target, make_job: MakeJob) -> None:
     job = make_job(workers=2, kind=partial(QuorumJob, quorum=1))
     with job.counting(malformed=2):
-        job.expect(job.contribution(0, 0, flags=QUORUM | HEADER_ONLY))
-        job.expect(job.contribution(0, 0, lanes_of(target, 0), flags=QUORUM | HEADER_ONLY | LANES))
+        job.expect(job.contribution(0, 0, flags=HEADER_ONLY, quorum=1))
+        job.expect(job.contribution(0, 0, lanes_of(target, 0), flags=HEADER_ONLY | LANES, quorum=1))
 
 
 @pytest.mark.parametrize("header_only", range(4))

@@ -17,7 +17,10 @@ from tests.dataplane.dataplane.asic_model import TOFINO
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.frames import (
     ARP,
+    CONGESTED,
+    HEADER,
     HEADER_ONLY,
+    HEADERS_BYTES,
     IPV4,
     LANES,
     MISMATCH,
@@ -41,17 +44,17 @@ def would_count(job: Job, packet: Packet) -> bool:
     port, frame = packet
     if not job.target.kind.sees_where_frames_end:
         whole = 14 + int.from_bytes(frame[16:18], "big")
-        if len(frame) + CHECK_SEQUENCE_BYTES >= min(whole, 62 + 4 * TOFINO.lanes_a_pass):
+        if len(frame) + CHECK_SEQUENCE_BYTES >= min(whole, HEADERS_BYTES + 4 * TOFINO.lanes_a_pass):
             frame = frame[:whole].ljust(whole, b"\0")
-    if len(frame) < 62 or frame[12:14] != struct.pack("!H", IPV4) or frame[14] != 0x45:
+    if len(frame) < HEADERS_BYTES or frame[12:14] != struct.pack("!H", IPV4) or frame[14] != 0x45:
         return False
     total, fragment, source, destination = struct.unpack("!2xH2xH4xII", frame[14:34])
     destination_port, udp_bytes = struct.unpack("!2xHH2x", frame[34:42])
-    first, second, job_id, token, worker_id, pool_index = struct.unpack("!BBHIBxH", frame[42:54])
-    size = 20 + 4 * job.target.lanes * (second & LANES)
-    flags = (0, LANES, HEADER_ONLY, HEADER_ONLY | LANES) if job.target.can.header_only else (0, LANES)
+    first, flags, job_id, collective, token, worker_id, _, pool_index, *_ = HEADER.unpack_from(frame, 42)
+    size = HEADER.size + 4 * job.target.lanes * (flags & LANES)
+    known = LANES | CONGESTED | (HEADER_ONLY if job.target.can.header_only else 0)
     return (
-        (first, second >> 4 in (1, 2, 3), second & 15 in flags) == (0x11, True, True)
+        (first, collective >> 28 in (1, 2, 3), flags & ~known) == (0x21, True, 0)
         and (total, udp_bytes, len(frame)) == (size + 28, size + 8, size + 42)
         and fragment & 0x3FFF == 0
         and (frame[23], destination, destination_port) == (UDP, SWITCH_IP, NETSUM_PORT)
@@ -135,10 +138,12 @@ def is_allowed(target: Target, frame: bytes) -> bool:
     """Return whether hostile packets may cause this: an answer to ARP, to ping, or to a PROBE, also of another collective."""
     if frame[12:14] == struct.pack("!H", ARP) or frame[23] == 1:
         return True
-    fits = len(frame) == 70
+    fits = len(frame) == HEADERS_BYTES + 8
     if not target.kind.sees_where_frames_end:  # what a PROBE has too many, or too few, its answer has
-        fits = len(frame) >= 70 - CHECK_SEQUENCE_BYTES and frame[16:18] == (56).to_bytes(2, "big")
-    return fits and frame[42] & 15 == STATUS and frame[43] & 15 in (0, MISMATCH)
+        fits = len(frame) >= HEADERS_BYTES + 8 - CHECK_SEQUENCE_BYTES and frame[16:18] == (60).to_bytes(
+            2, "big"
+        )
+    return fits and frame[42] & 15 == STATUS and frame[43] in (0, MISMATCH)
 
 
 def partly_filled(job: Job) -> list[list[list[int]]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.dataplane.dataplane.frames import BOR, LANES, MAX, MISMATCH, QUORUM, STATUS, SUM
+from tests.dataplane.dataplane.frames import BOR, MAX, MISMATCH, STATUS, SUM
 from tests.dataplane.dataplane.jobs import Job, MakeJob, lanes_of, saturating_sum
 from tests.dataplane.dataplane.target import Entry, Packet, Target
 
@@ -32,19 +32,17 @@ class QuorumJob(Job):
         self, worker_id: int, chunk: int, lanes: Sequence[int] | None = None, **fields: object
     ) -> Packet:
         """Make a contribution to a slot that a quorum completes."""
-        flags = QUORUM | (0 if lanes is None else LANES)
-        return self.contribution(worker_id, chunk, lanes, flags=flags, **fields)
+        return self.contribution(worker_id, chunk, lanes, quorum=1, **fields)
 
     def quorum_probe(self, worker_id: int, chunk: int, **fields: object) -> Packet:
         """Make a PROBE of such a slot."""
-        return self.probe(worker_id, chunk, flags=QUORUM, **fields)
+        return self.probe(worker_id, chunk, quorum=1, **fields)
 
     def named(
         self, worker_id: int, chunk: int, seen: int, lanes: Sequence[int] | None = None, **fields: object
     ) -> Packet:
         """Make the RESULT of such a slot that one worker should get, with whose contributions it has."""
-        flags = QUORUM | (0 if lanes is None else LANES)
-        return self.result(worker_id, chunk, lanes, flags=flags, status=(seen, chunk), **fields)
+        return self.result(worker_id, chunk, lanes, quorum=1, status=(seen, chunk), **fields)
 
     def all_named(
         self, chunk: int, seen: int, lanes: Sequence[int] | None = None, **fields: object
@@ -105,8 +103,8 @@ def test_lanes_of_a_quorum_are_malformed_where_it_has_none(make_quorum: MakeQuor
 def test_a_probe_of_another_tag_is_answered_with_what_the_slot_has(make_quorum: MakeQuorum) -> None:
     job = make_quorum(workers=3, quorum=2, slots=2)
     job.expect([job.offer(0, 4)])
-    job.expect(job.quorum_probe(1, 0), job.answer(job.header(STATUS, 1, 0, status=(0b1, 4))))
-    job.expect(job.quorum_probe(1, 8), job.answer(job.header(STATUS, 1, 8, status=(0b1, 4))))
+    job.expect(job.quorum_probe(1, 0), job.answer(job.header(STATUS, 1, 0, status=(0b1, 4), quorum=1)))
+    job.expect(job.quorum_probe(1, 8), job.answer(job.header(STATUS, 1, 8, status=(0b1, 4), quorum=1)))
 
 
 def test_the_quorum_completes_the_slot_and_is_named(make_quorum: MakeQuorum) -> None:
@@ -132,7 +130,7 @@ def test_late_contributions_are_counted_and_answered_and_not_added(
                 job.named(worker_id, 0, 0b1001, total, exponent=5),
             )
     assert job.late() - before == 2
-    job.expect(job.quorum_probe(1, 0), job.status(1, 0, 0b1001))
+    job.expect(job.quorum_probe(1, 0), job.status(1, 0, 0b1001, quorum=1))
     # Who is late again is counted again; Tofino's program has its bit by now, and counts a duplicate.
     counted = target.counters(["late", "duplicates_answered"], job.job_id)
     job.expect(job.offer(1, 0, parts[1], exponent=9), job.named(1, 0, 0b1001, total, exponent=5))
@@ -180,9 +178,9 @@ def test_any_number_of_workers(make_quorum: MakeQuorum, workers: int, quorum: in
 def test_a_status_shows_whose_contributions_there_are(make_quorum: MakeQuorum) -> None:
     job = make_quorum(workers=4, quorum=2)
     job.expect(job.offer(2, 0))
-    job.expect(job.quorum_probe(0, 0, exponent=7), job.status(0, 0, 0b100, exponent=7))
+    job.expect(job.quorum_probe(0, 0, exponent=7), job.status(0, 0, 0b100, exponent=7, quorum=1))
     job.expect(job.offer(3, 0), job.all_named(0, 0b1100))
-    job.expect(job.quorum_probe(0, 0, exponent=8), job.status(0, 0, 0b1100, exponent=8))
+    job.expect(job.quorum_probe(0, 0, exponent=8), job.status(0, 0, 0b1100, exponent=8, quorum=1))
     job.expect(job.offer(0, 0), job.named(0, 0, 0b1100))
 
 
@@ -207,11 +205,11 @@ def test_a_job_without_a_quorum_has_no_such_slots(
     with job.counting(not_admitted=3):
         job.expect(
             [
-                job.contribution(0, 0, flags=QUORUM),
-                job.contribution(1, 0, lanes_of(target, 1), flags=QUORUM | LANES)
+                job.contribution(0, 0, quorum=1),
+                job.contribution(1, 0, lanes_of(target, 1), quorum=1)
                 if target.can.lanes_in_quorums
-                else job.contribution(1, 0, flags=QUORUM),
-                job.probe(0, 0, flags=QUORUM),
+                else job.contribution(1, 0, quorum=1),
+                job.probe(0, 0, quorum=1),
             ]
         )
     job.expect(job.contribution(0, 0))
@@ -238,5 +236,5 @@ def test_a_late_header_gets_lanes_if_there_is_room(make_quorum: MakeQuorum, targ
     if 4 * target.lanes + 8 <= target.growth_bytes:
         job.expect(job.offer(2, 0), job.named(2, 0, 0b11, total))
     else:
-        job.expect(job.offer(2, 0), job.answer(job.header(STATUS, 2, 0, status=(0b11, 0))))
+        job.expect(job.offer(2, 0), job.answer(job.header(STATUS, 2, 0, status=(0b11, 0), quorum=1)))
         job.expect(job.offer(2, 0, parts[0]), job.named(2, 0, 0b11, total))

@@ -9,14 +9,15 @@ import pytest
 from netsum_common.lane_counts import LINK_LANES
 from tests.dataplane.dataplane.asic_model import TOFINO
 from tests.dataplane.dataplane.frames import (
+    CONGESTED,
     CONTRIBUTE,
     HEADER_ONLY,
+    HEADERS_BYTES,
     IPV4,
     LANES,
     MISMATCH,
     NETSUM_PORT,
     PROBE,
-    QUORUM,
     RESULT,
     STATUS,
     UDP,
@@ -89,13 +90,15 @@ def cut_off(target: Target, frame: bytes, lengths: Iterable[int]) -> list[bytes]
     cut = [frame[:length] for length in lengths if target.kind.shortest_frame <= length < len(frame)]
     if target.kind.sees_where_frames_end:
         return cut
-    ends = range(62, len(frame) + 1, 4 * min(target.lanes, TOFINO.lanes_a_pass))  # of what is read at once
+    ends = range(
+        HEADERS_BYTES, len(frame) + 1, 4 * min(target.lanes, TOFINO.lanes_a_pass)
+    )  # of what is read at once
     return [part for part in cut if not any(0 < end - len(part) <= CHECK_SEQUENCE_BYTES for end in ends)]
 
 
 def test_unknown_version(victim: Victim) -> None:
     headers = [
-        victim.header(version=version, lanes=lanes) for version in (0, 2, 15) for lanes in victim.either
+        victim.header(version=version, lanes=lanes) for version in (0, 1, 3, 15) for lanes in victim.either
     ]
     victim.refuses(*headers)
 
@@ -117,7 +120,7 @@ def test_forged_answers(victim: Victim) -> None:
 
 
 def test_unknown_operation(victim: Victim) -> None:
-    for op in (0, *range(4, 16)):
+    for op in (0, *range(4, 8)):
         victim.refuses(
             victim.header(op=op),
             victim.header(op=op, lanes=victim.parts[1]),
@@ -125,31 +128,28 @@ def test_unknown_operation(victim: Victim) -> None:
         )
 
 
-def for_quorums(victim: Victim) -> tuple[int, ...]:
-    """Return the flags that are well-formed for a quorum: `test_quorum.py` has what becomes of them."""
-    return (QUORUM, QUORUM | LANES) if victim.job.target.can.lanes_in_quorums else (QUORUM,)
+FLAGS = (*range(16), 16, 16 | LANES, 32, 64, 128, 255)
+"""All that have a meaning, and those that have none yet."""
 
 
-def for_header_only(victim: Victim) -> tuple[int, ...]:
-    """Return the flags of a CONTRIBUTE whose worker needs a header-only RESULT (`test_header_only.py`)."""
-    return (HEADER_ONLY, HEADER_ONLY | LANES) if victim.job.target.can.header_only else ()
+def are_known(victim: Victim, kind: int, flags: int, quorum: int) -> bool:
+    """Return whether a switch takes a packet with these flags, if it has lanes where they say so."""
+    may = {PROBE: 0, CONTRIBUTE: LANES | CONGESTED}[kind]
+    if kind == CONTRIBUTE and victim.job.target.can.header_only and not quorum:
+        may |= HEADER_ONLY
+    if quorum and not victim.job.target.can.lanes_in_quorums:
+        may &= ~LANES
+    return flags & ~may == 0
 
 
-def test_flags_that_do_not_fit_lanes(victim: Victim) -> None:
-    wrong = [
-        flags for flags in range(16) if flags not in (LANES, *for_quorums(victim), *for_header_only(victim))
-    ]
-    victim.refuses(*(victim.header(flags=flags, lanes=victim.parts[1]) for flags in wrong))
-
-
-def test_flags_that_do_not_fit_a_bare_header(victim: Victim) -> None:
-    wrong = [flags for flags in range(1, 16) if flags not in for_quorums(victim) or flags & LANES]
+@pytest.mark.parametrize("quorum", range(2))
+@pytest.mark.parametrize("has_lanes", [False, True], ids=["header", "lanes"])
+def test_flags_that_do_not_fit(victim: Victim, has_lanes: bool, quorum: int) -> None:
     victim.refuses(
         *(
-            victim.header(flags=flags, kind=kind)
-            for flags in wrong
-            for kind in (CONTRIBUTE, PROBE)
-            if kind == PROBE or flags not in for_header_only(victim)
+            victim.header(flags=flags, kind=kind, quorum=quorum, lanes=victim.parts[1] if has_lanes else None)
+            for flags, kind in itertools.product(FLAGS, (CONTRIBUTE, PROBE))
+            if bool(flags & LANES) != has_lanes or not are_known(victim, kind, flags, quorum)
         )
     )
 

@@ -103,24 +103,24 @@ FAULTS = {
 QUORUM_FAULTS = {
     "a job needs no quorum": (
         SINGLE,
-        "(hdr.netsum.flags & FLAG_QUORUM == 0 || job.quorum.workers != 0)",
+        "(hdr.netsum.quorum == 0 || job.quorum.workers != 0)",
         "(true)",
     ),
-    "a slot is of a quorum or not": (SLOT, "{ hdr.netsum.flags[2:2], ", "{ "),
+    "a slot is of a quorum or not": (SLOT, "{ hdr.netsum.quorum, ", "{ "),
     "a duplicate counts for the quorum": (
         MARKS,
-        "(_, OF_QUORUM, _, 1, 0, 0): count_down();",
-        "(_, OF_QUORUM, _, 1, 0, _): count_down();",
+        "(_, 1, _, 1, 0, 0): count_down();",
+        "(_, 1, _, 1, 0, _): count_down();",
     ),
     "the late count on": (MARKS, "if (held > MISSING_NONE) {", "if (held > 0) {"),
     "a late contribution is a member": (
         WORKERS,
-        "(OF_QUORUM, _, 1, 0, MISSING_NONE, _): read_members();",
-        "(OF_QUORUM, _, 1, 0, MISSING_NONE, _): add_member();",
+        "(_, 1, _, 1, 0, MISSING_NONE, _): read_members();",
+        "(_, 1, _, 1, 0, MISSING_NONE, _): add_member();",
     ),
     "a late contribution raises the exponent": (
         EXPONENT,
-        "(_, OF_QUORUM, MISSING_NONE, _, 1, 0, _): read_exponent();",
+        "(_, 1, MISSING_NONE, _, 1, 0, _): read_exponent();",
         "",
     ),
     "a new tag keeps the members": (
@@ -128,7 +128,7 @@ QUORUM_FAULTS = {
         "held = bits;",
         "held = held | bits;",
     ),
-    "a STATUS has the late": (WORKERS, "(OF_QUORUM, 1, _, _, _, _): read_members();", ""),
+    "a STATUS has the late": (WORKERS, "(_, 1, 1, _, _, _, _): read_members();", ""),
     "all receive what a late one requested": (
         OUTCOME,
         "answer_status(OUTCOME_LATE)",
@@ -136,36 +136,36 @@ QUORUM_FAULTS = {
     ),
     "a quorum of one is not complete": (
         OUTCOME,
-        "1, 1, _, 1, _, MISSING_NONE, _, _, _, OF_QUORUM, _): answer_status(OUTCOME_COMPLETED);",
-        "1, 1, _, 1, _, MISSING_NONE, _, _, _, OF_QUORUM, _): drop_after(OUTCOME_ADDED);",
+        "1, 1, _, 1, _, MISSING_NONE, _, _, _, _, 1, _): answer_status(OUTCOME_COMPLETED);",
+        "1, 1, _, 1, _, MISSING_NONE, _, _, _, _, 1, _): drop_after(OUTCOME_ADDED);",
     ),
     "a quorum is taken for twice as many": (SINGLE, "job.quorum.workers << 2;", "job.quorum.workers << 3;"),
     "a quorum chunk goes through all passes": (
         PASSES,
-        "if (hdr.frame.netsum.flags & FLAG_QUORUM == 0)",
+        "if (hdr.frame.netsum.quorum == 0)",
         "if (true)",
     ),
 }
 
 # Faults with workers that need a header-only RESULT.
 HEADER_FAULTS = {
-    "the flag is one of the collective": (SLOT, "{ hdr.netsum.flags[2:2], ", "{ hdr.netsum.flags[3:2], "),
+    "the flag is one of the collective": (SLOT, "{ hdr.netsum.quorum, ", "{ hdr.netsum.flags[2:2], "),
     "the first one's flag is not kept": (
         WORKERS,
-        "(HAS_HEADER_ONLY, _, 1, 1, _, _): take_header();",
-        "(HAS_HEADER_ONLY, _, 1, 1, _, _): take_none();",
+        "(HAS_HEADER_ONLY, _, _, 1, 1, _, _): take_header();",
+        "(HAS_HEADER_ONLY, _, _, 1, 1, _, _): take_none();",
     ),
     "a new tag keeps the flags": (WORKERS, "held = 0;", "held = held;"),
     "the first flags are not kept": (WORKERS, "held = held | bits;", "held = bits;"),
     "a duplicate takes its lanes back": (
         WORKERS,
-        "(HAS_HEADER_ONLY, _, 1, 0, _, 0): add_header();",
-        "(HAS_HEADER_ONLY, _, 1, 0, _, _): add_header();",
+        "(HAS_HEADER_ONLY, _, _, 1, 0, _, 0): add_header();",
+        "(HAS_HEADER_ONLY, _, _, 1, 0, _, _): add_header();",
     ),
     "a duplicate with the flag is answered with lanes": (
         OUTCOME,
-        "1, 1, _, _, _, _, HAS_HEADER_ONLY, _): answer_result_without_lanes(",
-        "1, 1, _, _, _, _, HAS_HEADER_ONLY, _): answer_result(",
+        "1, 1, _, _, _, _, HAS_HEADER_ONLY, _, _): answer_result_without_lanes(",
+        "1, 1, _, _, _, _, HAS_HEADER_ONLY, _, _): answer_result(",
     ),
 }
 
@@ -176,7 +176,7 @@ TREE_FAULTS = {
         "header_only == meta.admission.full_mask",
         "header_only != 0",
     ),
-    "all children get the parent's lanes": (WORKERS, "(_, 1, _, _, _, _): read_headers();", ""),
+    "all children get the parent's lanes": (WORKERS, "(_, _, 1, _, _, _, _): read_headers();", ""),
     "a slot that is not full takes a RESULT": (
         MEMBERS,
         "if (held.collective == found.collective && held.seen == bits) {",
@@ -216,12 +216,12 @@ TREE_FAULTS = {
     ),
     "every child is passed up again": (
         OUTCOME,
-        "1, 1, 0 &&& MARK_FINAL, 1, _, true, _, _): send_up(",
-        "1, 1, 0 &&& MARK_FINAL, _, _, true, _, _): send_up(",
+        "1, 1, 0 &&& MARK_FINAL, 1, _, true, _, _, _): send_up(",
+        "1, 1, 0 &&& MARK_FINAL, _, _, true, _, _, _): send_up(",
     ),
     "a PROBE goes further than the contribution": (
         OUTCOME,
-        "(true, true, 1, KIND_PROBE, _, _, 1, _, 1, _, 0, _, _, _, _): answer_status(OUTCOME_PROBED);",
+        "(true, true, 1, KIND_PROBE, _, _, 1, _, 1, _, 0, _, _, _, _, _): answer_status(OUTCOME_PROBED);",
         "",
     ),
     "a final slot passes a PROBE up": (
@@ -234,7 +234,7 @@ TREE_FAULTS = {
     "the parent's STATUS is filled in here": (TREE, " && hdr.netsum.kind != KIND_STATUS", ""),
     "a job in a tree needs no quorum": (
         TREE,
-        "(hdr.netsum.flags & FLAG_QUORUM == 0 || job.quorum.workers != 0)",
+        "(hdr.netsum.quorum == 0 || job.quorum.workers != 0)",
         "(true)",
     ),
     "a quorum in a tree is taken for twice as many": (
@@ -247,7 +247,7 @@ TREE_FAULTS = {
         " && hdr.netsum.kind != KIND_STATUS && names_members == 0",
         " && hdr.netsum.kind != KIND_STATUS",
     ),
-    "levels are not counted": (TREE, "pass_status_on(1 * FLAGS_ONE_LEVEL)", "pass_status_on(0)"),
+    "levels are not counted": (TREE, "pass_status_on(1)", "pass_status_on(0)"),
     "the way back is not taken": (
         TREE,
         "hdr.ipv4.identification = way_on;",

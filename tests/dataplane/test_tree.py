@@ -10,7 +10,7 @@ import pytest
 from tests.dataplane.dataplane.frames import BOR, CONTRIBUTE, MAX, MISMATCH, RESULT, SUM
 from tests.dataplane.dataplane.jobs import MakeJob, lanes_of, saturating_sum
 from tests.dataplane.dataplane.target import Packet, Target
-from tests.dataplane.dataplane.tree import LEVEL, OWN_ID, PlacedJob
+from tests.dataplane.dataplane.tree import OWN_ID, PlacedJob
 
 MakeTree = Callable[..., PlacedJob]
 """Bytes by which a packet may leave larger than it came."""
@@ -151,18 +151,14 @@ def test_a_probe_collects_its_way_and_a_status_takes_it_back(target: Target, mak
     with job.counting(), job.passing(statuses_passed_down=1):
         job.expect(
             job.status_of_parent(0, 0b1001, way << 5 | 2, exponent=5),
-            job.passed_down(2, 0, 0b1001, way, flags=LEVEL, exponent=5),
+            job.passed_down(2, 0, 0b1001, way, level=1, exponent=5),
         )
-    job.expect(
-        job.status_of_parent(0, 0b1001, 1, flags=2 * LEVEL), job.passed_down(1, 0, 0b1001, flags=3 * LEVEL)
-    )
+    job.expect(job.status_of_parent(0, 0b1001, 1, level=2), job.passed_down(1, 0, 0b1001, level=3))
 
 
 def test_the_answer_to_a_probe_keeps_its_way(target: Target, make_tree: MakeTree) -> None:
     job = make_tree(workers=2)
-    job.expect(
-        job.probe_from(1, 0, 0x1234, exponent=3), job.passed_down(1, 0, 0, 0x1234, flags=0, exponent=3)
-    )
+    job.expect(job.probe_from(1, 0, 0x1234, exponent=3), job.passed_down(1, 0, 0, 0x1234, exponent=3))
 
 
 def test_a_mismatch_from_the_parent_goes_to_all(target: Target, make_tree: MakeTree) -> None:
@@ -265,7 +261,9 @@ def test_what_the_parent_cannot_have_sent_is_malformed(target: Target, make_tree
         job.result_of_parent(0, flags=1),
         job.result_of_parent(0, lanes, flags=3),
         job.result_of_parent(0, lanes, op=0),
-        job.result_of_parent(0, lanes, version=2),
+        job.result_of_parent(0, lanes, version=1),
+        job.result_of_parent(0, lanes, quorum=1),
+        job.result_of_parent(0, flags=16),
         job.status_of_parent(0, 1, flags=1),
         job.status_of_parent(0, 1, lanes=lanes),
         job.status_of_parent(0, 1, op=4),

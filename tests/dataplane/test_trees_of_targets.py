@@ -25,7 +25,9 @@ from tests.dataplane.dataplane import asic_model, target
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.frames import (
     CONTRIBUTE,
+    HEADER,
     HEADER_ONLY,
+    HEADERS_BYTES,
     IPV4,
     LANES,
     NETSUM_PORT,
@@ -43,7 +45,6 @@ MODELS = {asic_model.TOFINO: 16, asic_model.TOFINO2: 32}
 SLOTS = 2
 CHUNKS = 5
 MAX_PACKETS = 5000
-HEADER = struct.Struct("!BBHIBBHIHH")
 UDP_PORT = 40000
 
 
@@ -149,13 +150,13 @@ class TreeWorker:
     def receive(self, frame: bytes) -> None:
         """Take an answer."""
         words = HEADER.unpack_from(frame, 42)
-        assert words[4] == self.admission.worker_id
+        assert words[5] == self.admission.worker_id
         if words[0] & 15 == RESULT:
-            length = int.from_bytes(frame[16:18], "big") - 48
+            length = int.from_bytes(frame[16:18], "big") - 52
             assert (length == 0) == (words[1] & LANES == 0)
-            lanes = list(struct.unpack_from(f"!{length // 4}i", frame, 62)) if length else None
+            lanes = list(struct.unpack_from(f"!{length // 4}i", frame, HEADERS_BYTES)) if length else None
             assert (lanes is None) == self.header_only
-            self.results[words[7]] = lanes
+            self.results[words[8]] = lanes
 
 
 def number(ip: str) -> int:

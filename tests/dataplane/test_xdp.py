@@ -28,13 +28,14 @@ from tests.dataplane.dataplane import xdp
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.frames import (
     ARP,
+    CONGESTED,
     IPV4,
     LANES,
     MAX,
-    QUORUM,
     SUM,
     TCP,
     UDP,
+    UNKNOWN,
     ethernet,
     internet_checksum,
     ipv4,
@@ -162,19 +163,21 @@ def random_packet(source: random.Random, jobs: list[Job], lanes: int) -> Packet:
     job, kind = source.choice(jobs), source.random()
     if kind < 0.75:
         worker, chunk = source.randrange(len(job.workers)), source.randint(0, 3 * job.slot_count)
-        quorum = QUORUM if source.random() < 0.2 else 0
+        quorum = int(source.random() < 0.2)
         fields: dict[str, object] = {
             "op": source.choice((SUM, SUM, MAX, 3)),
             "exponent": source.randint(0, 3),
+            "quorum": quorum,
+            "completer": source.choice((worker, UNKNOWN)),
         }
         values = None
         if source.random() < 0.7:
             values = [*struct.unpack(f"{lanes}i", source.randbytes(4 * lanes))]
-        flags = quorum | (LANES if values else 0)
+        flags = (LANES if values else 0) | (CONGESTED if source.random() < 0.1 else 0)
         if kind < 0.6:
             packet = job.contribution(worker, chunk, values, flags=flags, **fields)
         else:
-            packet = job.probe(worker, chunk, flags=quorum, **fields)
+            packet = job.probe(worker, chunk, **fields)
         if isinstance(job, PlacedJob) and source.random() < 0.4:
             packet = (
                 job.result_of_parent(chunk, values)

@@ -12,10 +12,18 @@ from host_agent.codecs.raw import WORDS_MAX
 from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.passes import Pass
 from host_agent.wire import Header
-from host_agent.wire.constants import FLAG_LANES, HEADER_BYTES, KIND_RESULT, KIND_STATUS, OP_MAX, OP_SUM
+from host_agent.wire.constants import (
+    COMPLETER_UNKNOWN,
+    FLAG_LANES,
+    HEADER_BYTES,
+    KIND_RESULT,
+    KIND_STATUS,
+    OP_MAX,
+    OP_SUM,
+)
 from host_agent.wire.path import Path
 
-MARK = 0xABCD
+MARK = 0xA00ABCD
 TOKEN = 0x1234_5678
 MS = 1_000_000
 
@@ -74,6 +82,12 @@ class BenchCore:
 
     def wait(self, ns: int) -> None:
         self.now_ns += ns
+
+
+def repeated(contribution: bytes) -> bytes:
+    """The same contribution sent again, which does not say by whom."""
+    header = Header.from_bytes(contribution)._replace(completer=COMPLETER_UNKNOWN)
+    return header.to_bytes() + contribution[HEADER_BYTES:]
 
 
 def result(contribution: bytes, workers: int = 1, **changes: Any) -> bytes:

@@ -13,12 +13,13 @@ from host_agent.protocol.arrivals import OBJECTIONS
 from host_agent.protocol.records import FAILURE_MISMATCH
 from host_agent.wire import Header
 from host_agent.wire.constants import (
+    COMPLETER_UNKNOWN,
     EXPONENT_BIAS,
     EXPONENT_NON_FINITE,
+    FLAG_CONGESTED,
     FLAG_MISMATCH,
     HEADER_BYTES,
     HEADER_FIELDS,
-    HEADER_OFFSET_EXPONENT,
     KIND_CONTRIBUTE,
     KIND_PROBE,
     KIND_RESULT,
@@ -62,7 +63,7 @@ def sent_by(bench: BenchCore) -> list[bytes]:
 @pytest.mark.parametrize(
     ("changes", "counted"),
     [
-        ({"version": 2}, "malformed"),
+        ({"version": 1}, "malformed"),
         ({"kind": 0}, "malformed"),
         ({"kind": KIND_CONTRIBUTE}, "malformed"),
         ({"kind": KIND_PROBE}, "malformed"),
@@ -73,6 +74,9 @@ def sent_by(bench: BenchCore) -> list[bytes]:
         ({"flags": 0}, "malformed"),
         ({"flags": 3}, "malformed"),
         ({"flags": 5}, "malformed"),
+        ({"flags": 17}, "malformed"),
+        ({"level": 1}, "malformed"),
+        ({"quorum": 1}, "malformed"),
         ({"pool_index": 5}, "malformed"),
         ({"exponent": 1}, "malformed"),
         ({"op": 1}, "foreign"),
@@ -92,7 +96,7 @@ def test_a_result_that_is_not_the_answer(bench: BenchCore, changes: dict[str, in
     assert what_matters(bench) == before
 
 
-@pytest.mark.parametrize("length", [0, 1, 19, 20, 21, 28, 275, 277, 280, 1044, 9000])
+@pytest.mark.parametrize("length", [0, 1, 23, 24, 25, 32, 279, 281, 284, 1048, 9000])
 def test_a_result_of_another_length(bench: BenchCore, length: int) -> None:
     before = what_matters(bench)
     bench.receive((result(sent_by(bench)[2], workers=2) + bytes(9000))[:length])
@@ -178,11 +182,24 @@ def test_after_a_failure_nothing_is_written_any_more() -> None:
     assert refusals(bench) == {"stale": 4}
 
 
+def test_results_that_waited_for_nobody_and_those_of_marked_contributions_are_counted() -> None:
+    bench = BenchCore(workers=2, slots=8)
+    bench.begin(64 * 4)
+    sent = bench.send()
+    assert [Header.from_bytes(datagram).completer for datagram in sent] == [bench.core.admission.rank] * 4
+    for datagram, completer, flags in zip(
+        sent, (0, 1, COMPLETER_UNKNOWN, 0), (1, 1 | FLAG_CONGESTED, 1, 1 | FLAG_CONGESTED), strict=True
+    ):
+        bench.receive(result(datagram, workers=2, completer=completer, flags=flags))
+    counters = bench.core.counters()
+    assert (counters["chunks"], counters["completed"], counters["congested"]) == (4, 2, 2)
+
+
 def mutant(chance: random.Random, originals: list[bytes]) -> bytes:
     """Random bytes, or a real answer with something wrong."""
     choice = chance.random()
     if choice < 0.2:
-        return chance.randbytes(chance.choice([0, 3, 19, 20, 28, 276, 279, 280, chance.randrange(400)]))
+        return chance.randbytes(chance.choice([0, 3, 23, 24, 32, 280, 283, 284, chance.randrange(400)]))
     datagram = bytearray(chance.choice(originals))
     if choice < 0.3:
         return bytes(datagram[: chance.randrange(len(datagram))])
@@ -199,16 +216,16 @@ def mutant(chance: random.Random, originals: list[bytes]) -> bytes:
     return bytes(datagram)
 
 
-def marks(datagram: bytes) -> tuple[int, bytes, bytes]:
-    """Marks of an answer: its length and its header without the exponent.
+def marks(datagram: bytes) -> tuple[int, bytes]:
+    """Marks of an answer: its length and its header without the exponent, who completed the slot, and congestion.
 
     The exponent is not one of the marks: it is the sum, as lanes are. Those that cannot be have a test of their own.
     """
-    return (
-        len(datagram),
-        datagram[:HEADER_OFFSET_EXPONENT],
-        datagram[HEADER_OFFSET_EXPONENT + 2 : HEADER_BYTES],
-    )
+    if len(datagram) < HEADER_BYTES:
+        return len(datagram), b""
+    header = Header.from_bytes(datagram)
+    flags = header.flags & ~FLAG_CONGESTED if header.kind == KIND_RESULT else header.flags
+    return len(datagram), header._replace(exponent=0, completer=0, flags=flags).to_bytes()
 
 
 def is_a_mismatch(datagram: bytes) -> bool:

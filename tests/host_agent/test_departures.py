@@ -15,7 +15,7 @@ def test_a_contribution_is_what_the_protocol_says() -> None:
     bench = BenchCore(workers=3, first_chunk=6)
     bench.begin(100)
     first, second = bench.send()
-    expected = Header(VERSION, KIND_CONTRIBUTE, OP_MAX, 1, 1, TOKEN, 0, 0, 2 * 2 + 1, 6, 0, MARK)
+    expected = Header(VERSION, KIND_CONTRIBUTE, 1, 1, 0, OP_MAX, MARK, TOKEN, 0, 0, 2 * 2 + 1, 6, 0, 0, 0)
     assert Header.from_bytes(first) == expected
     np.testing.assert_array_equal(lanes(first), np.arange(64))
     assert Header.from_bytes(second) == expected._replace(chunk=7, pool_index=3 * 2 + 1)

@@ -27,7 +27,7 @@ def test_unpacking_undoes_packing(header: Header, rest: bytes) -> None:
 
 @given(st.binary(max_size=HEADER_BYTES - 1))
 def test_too_few_bytes_are_refused(datagram: bytes) -> None:
-    with pytest.raises(ValueError, match="20 bytes"):
+    with pytest.raises(ValueError, match="24 bytes"):
         Header.from_bytes(datagram)
 
 

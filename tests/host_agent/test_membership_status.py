@@ -15,13 +15,15 @@ from host_agent.job_api.jobs_pb2 import (
 )
 from host_agent.joining import JoinError, NoSlotsError
 from host_agent.joining.membership_status import MembershipStatus, Watcher
+from host_agent.wire.constants import VERSION
 
 PLACED = ToWorker(place=Place(host="h1", ip="127.0.0.1", lease="secret"))
 GATHERING = ToWorker(gathering=Gathering(missing=[1]))
 
 
-def ticket(epoch: int) -> AdmissionTicket:
+def ticket(epoch: int, packets: int = VERSION) -> AdmissionTicket:
     return AdmissionTicket(
+        packets=packets,
         job_id=1,
         token=1,
         epoch=epoch,
@@ -84,6 +86,24 @@ def test_after_the_admission_a_refusal_is_the_end(membership: MembershipStatus) 
     assert not membership.refused("NOT_FOUND", "worker 0 reattached too late")
     assert membership.trouble == "the job ended: worker 0 reattached too late"
     assert not membership.unreachable("refused")
+
+
+@pytest.mark.parametrize("packets", [0, VERSION + 1])
+def test_no_worker_is_admitted_to_switches_whose_packets_have_another_version(
+    membership: MembershipStatus, packets: int
+) -> None:
+    said = f"switches exchange packets of version {packets or 1}, this worker of version {VERSION}: install the same"
+    feed(membership, PLACED, ToWorker(admitted=Admitted(admission=ticket(7, packets))))
+    with pytest.raises(JoinError, match=said):
+        membership.joined("here", 1.0)
+
+
+def test_a_job_that_a_controller_of_another_version_restarts_has_ended(membership: MembershipStatus) -> None:
+    feed(membership, PLACED, ADMITTED)
+    feed(membership, ToWorker(restarted=Restarted(admission=ticket(8, packets=0), reason="it came back")))
+    assert membership.trouble.startswith(
+        "the job ended: the controller's switches exchange packets of version 1"
+    )
 
 
 def test_messages_that_come_after_the_membership_was_given_up_are_dropped(

@@ -5,8 +5,8 @@ import pytest
 from host_agent.codecs.codec import NOTHING
 from host_agent.protocol.passes import Pass
 from host_agent.wire import Header
-from host_agent.wire.constants import FLAG_QUORUM, KIND_CONTRIBUTE, KIND_PROBE, KIND_RESULT, OP_SUM
-from tests.host_agent.bench_core import MARK, BenchCore, result, status
+from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_PROBE, KIND_RESULT, OP_SUM, VERSION
+from tests.host_agent.bench_core import MARK, BenchCore, repeated, result, status
 
 WORKERS, QUORUM = 4, 2
 
@@ -34,12 +34,12 @@ def sent_next(bench: BenchCore) -> list[bytes]:
     return sent
 
 
-def named(chunk: int, added: int, flags: int = FLAG_QUORUM, slots: int = 2) -> bytes:
+def named(chunk: int, added: int, quorum: int = 1, slots: int = 2) -> bytes:
     """Make the RESULT of a quorum chunk for worker 0 that names those whose contributions it has."""
     example = BenchCore(WORKERS, slots)
     header = Header(
-        *(1, KIND_RESULT, OP_SUM, flags, example.admission.job_id, example.admission.token, 0, WORKERS),
-        *(chunk % slots * 2 + chunk // slots % 2, chunk, 0, MARK),
+        *(VERSION, KIND_RESULT, 0, example.admission.job_id, quorum, OP_SUM, MARK),
+        *(example.admission.token, 0, WORKERS, chunk % slots * 2 + chunk // slots % 2, chunk, 0),
     )
     return header.to_bytes() + added.to_bytes(4, "big") + chunk.to_bytes(4, "big")
 
@@ -51,7 +51,7 @@ def test_it_contributes_when_its_array_is_there_and_once() -> None:
     bench.core.offer(work)
     (sent,) = bench.send()
     header = Header.from_bytes(sent)
-    assert (header.kind, header.flags, header.chunk) == (KIND_CONTRIBUTE, FLAG_QUORUM, 0)
+    assert (header.kind, header.flags, header.quorum, header.chunk) == (KIND_CONTRIBUTE, 0, 1, 0)
     bench.core.offer(work)
     bench.receive(named(0, 0b0011))
     assert bench.core.take_done() == [work]
@@ -82,19 +82,19 @@ def test_an_array_offered_around_the_end_of_its_timer_leaves_the_timer_armed(ear
     assert Header.from_bytes(contribution).kind == KIND_CONTRIBUTE
     (probe,) = sent_next(bench)
     bench.receive(status(probe, 0b1100, WORKERS))
-    assert bench.send()[0] == contribution
+    assert bench.send()[0] == repeated(contribution)
 
 
 @pytest.mark.parametrize(
-    ("added", "flags"),
-    [(0b0001, FLAG_QUORUM), (0b0111, FLAG_QUORUM), (1 << WORKERS | 1, FLAG_QUORUM), (0b0011, 0)],
+    ("added", "quorum"),
+    [(0b0001, 1), (0b0111, 1), (1 << WORKERS | 1, 1), (0b0011, 0)],
     ids=["too few", "too many", "no worker of the job", "without the flag"],
 )
-def test_a_result_that_names_no_quorum_is_malformed(added: int, flags: int) -> None:
+def test_a_result_that_names_no_quorum_is_malformed(added: int, quorum: int) -> None:
     bench = BenchCore(WORKERS, 2, quorum=QUORUM)
     call(bench, offered=True)
     bench.send()
-    bench.receive(named(0, added, flags))
+    bench.receive(named(0, added, quorum))
     assert bench.core.take_done() == []
     assert bench.core.counters()["malformed"] == 1
 

@@ -15,8 +15,8 @@ from host_agent.protocol.recovery import (
 )
 from host_agent.protocol.timeout import PACKET_THRESHOLD, REPEATS_AT_ONCE, take_probe_time
 from host_agent.wire import Header
-from host_agent.wire.constants import KIND_CONTRIBUTE, KIND_PROBE, OP_MAX
-from tests.host_agent.bench_core import MARK, MS, BenchCore, has_lanes, lanes, result, status
+from host_agent.wire.constants import COMPLETER_UNKNOWN, HEADER_BYTES, KIND_CONTRIBUTE, KIND_PROBE, OP_MAX
+from tests.host_agent.bench_core import MARK, MS, BenchCore, has_lanes, lanes, repeated, result, status
 
 
 def is_probe(datagram: bytes) -> bool:
@@ -40,8 +40,10 @@ def test_a_probe_is_a_header_with_a_number() -> None:
         (probe,) = after_probe_timeout(bench)
         header = Header.from_bytes(probe)
         numbers.append(header.exponent)
-        assert header == Header.from_bytes(datagram)._replace(kind=KIND_PROBE, flags=0, exponent=numbers[-1])
-        assert len(probe) == 20
+        assert header == Header.from_bytes(datagram)._replace(
+            kind=KIND_PROBE, flags=0, exponent=numbers[-1], completer=COMPLETER_UNKNOWN
+        )
+        assert len(probe) == HEADER_BYTES
     assert numbers == [1, 2, 3]
     bench.state["probe"] = PROBE_NUMBERS
     (probe,) = after_probe_timeout(bench)
@@ -57,7 +59,7 @@ def test_a_chunk_past_the_packet_threshold_is_sent_again_at_once_and_probed() ->
     assert bench.send() == []
     bench.receive(result(sent[PACKET_THRESHOLD]))
     again, probe = bench.send()
-    assert again == sent[0]
+    assert again == repeated(sent[0])
     assert is_probe(probe)
     bench.receive(*map(result, sent[PACKET_THRESHOLD + 1 :]))
     assert bench.send() == [], "once"
@@ -110,7 +112,7 @@ def test_where_packets_queue_a_chunk_past_the_threshold_is_probed_and_sent_again
     assert bench.send() == [], "once"
     bench.receive(status(probe, 0))
     again, probe = bench.send()
-    assert again == sent[0]
+    assert again == repeated(sent[0])
     assert is_probe(probe)
     assert bench.core.counters()["fast_retransmissions"] == 0
 
@@ -165,7 +167,7 @@ def test_a_chunk_that_few_have_passed_is_sent_again_after_nine_eighths_of_a_roun
     assert bench.send() == []
     assert bench.core.next_timer_ns() == bench.now_ns + 10 * MS
     bench.wait(10 * MS)
-    assert bench.send()[0] == sent[0]
+    assert bench.send()[0] == repeated(sent[0])
 
 
 def test_a_probe_does_not_put_other_chunks_past_the_threshold() -> None:
@@ -185,7 +187,7 @@ def test_a_contribution_that_the_switch_does_not_have_is_sent_again(slot_chunk: 
     (probe,) = after_probe_timeout(bench)
     seen = 0b10 if slot_chunk is None else 0b11
     bench.receive(status(probe, seen, 2, slot_chunk))
-    assert bench.send()[0] == datagram
+    assert bench.send()[0] == repeated(datagram)
     bench.receive(status(probe, seen, 2, slot_chunk))
     assert bench.send() == [], "the answer is used up"
 
@@ -198,7 +200,7 @@ def test_a_result_that_was_lost_is_fetched() -> None:
     for _ in range(3):
         bench.receive(status(probe, 0b11, 2))
         again, probe = bench.send()
-        assert again == datagram
+        assert again == repeated(datagram)
 
 
 def test_who_waits_for_others_sends_nothing_again() -> None:
@@ -240,7 +242,7 @@ def test_an_answer_from_before_the_last_transmission_says_nothing_about_it() -> 
     (first,) = after_probe_timeout(bench)
     (second,) = after_probe_timeout(bench)
     bench.receive(status(first, 0b10, 2))
-    assert bench.send()[0] == datagram
+    assert bench.send()[0] == repeated(datagram)
     bench.receive(status(second, 0b10, 2))
     assert bench.send() == []
 
@@ -254,7 +256,7 @@ def test_a_status_unasked_fetches_once() -> None:
     bench.receive(status(datagram, seen=0b11, workers=2, slot_chunk=5))
     assert bench.send() == []
     bench.receive(status(datagram, seen=0b11, workers=2))
-    assert bench.send()[0] == datagram
+    assert bench.send()[0] == repeated(datagram)
     bench.receive(status(datagram, seen=0b11, workers=2))
     assert bench.send() == [], "else a switch whose RESULTs are lost would be asked without end"
     assert bench.state["padding"] == 1
@@ -265,7 +267,7 @@ def test_a_chunk_that_waits_is_probed_also_behind_chunks_that_do_not() -> None:
     bench.begin(64 * 8)
     sent = bench.send()
     bench.receive(status(sent[5], seen=0b11, workers=2))
-    assert bench.send()[0] == sent[5]
+    assert bench.send()[0] == repeated(sent[5])
     asked_ns = int(bench.core.records[1][5]["loss_time_ns"])
     bench.state["pto_ns"] = 2 * asked_ns
     bench.now_ns = asked_ns

@@ -7,7 +7,7 @@ from host_agent.collectives.collective import BUSY
 from host_agent.errors import MismatchError, SumOverflowError
 from host_agent.schedule import Outcome, Schedule
 from host_agent.wire import Header
-from host_agent.wire.constants import FLAG_MISMATCH
+from host_agent.wire.constants import FLAG_MISMATCH, HEADER_BYTES
 from tests.host_agent.bench_core import BenchCore, result, status
 
 LARGE = np.full(64, 2**30, np.int32)
@@ -76,7 +76,7 @@ def test_an_overflow_is_the_error_of_one_collective_only() -> None:
         schedule.begin(bench.now_ns)
         # The other worker has the same values: integers double, exponents stay.
         for datagram in bench.send():
-            header, lanes = datagram[:20], np.frombuffer(datagram[20:], ">i4")
+            header, lanes = datagram[:HEADER_BYTES], np.frombuffer(datagram[HEADER_BYTES:], ">i4")
             bench.receive(result(header + (2 * lanes).astype(">i4").tobytes(), workers=2))
         ended += schedule.take_ended(bench.now_ns)
     raised, saturated = ended

@@ -23,13 +23,12 @@ from host_agent.wire.constants import (
     MAX_CHILDREN,
     MAX_WORLD_SIZE,
     OP_MAX,
-    TREE_LEVEL_SHIFT,
     TREE_MAX_LEVELS,
 )
 from host_agent.wire.path import Level, Path, one_switch
-from tests.host_agent.bench_core import MARK, MS, BenchCore, has_lanes, status
+from tests.host_agent.bench_core import MARK, MS, BenchCore, has_lanes, repeated, status
 
-ABOVE = 1 << TREE_LEVEL_SHIFT
+ABOVE = 1
 RACKS = ((0, 1), (2, 3), (4, 5))
 CHUNK_TIMEOUT_NS = 1_000 * MS
 
@@ -139,7 +138,7 @@ def test_the_headroom_is_that_of_the_whole_job() -> None:
 def test_who_waits_for_other_racks_sends_nothing_again() -> None:
     for rank in range(6):
         bench, _, probe = asked(rank)
-        bench.receive(status(probe, 1 << rank // 2, 2, flags=ABOVE))
+        bench.receive(status(probe, 1 << rank // 2, 2, level=ABOVE))
         assert bench.send() == []
         assert bench.core.counters()["statuses"] == 1
 
@@ -147,10 +146,10 @@ def test_who_waits_for_other_racks_sends_nothing_again() -> None:
 @pytest.mark.parametrize("seen", [0b110, 0b111])
 def test_worker_0_of_a_rack_sends_again_what_its_parent_lacks_or_has_the_result_of(seen: int) -> None:
     bench, datagram, probe = asked(0)
-    bench.receive(status(probe, seen, 2, flags=ABOVE))
-    assert bench.send()[0] == datagram
+    bench.receive(status(probe, seen, 2, level=ABOVE))
+    assert bench.send()[0] == repeated(datagram)
     bench, _, probe = asked(1)
-    bench.receive(status(probe, seen, 2, flags=ABOVE))
+    bench.receive(status(probe, seen, 2, level=ABOVE))
     assert bench.send() == []
 
 
@@ -162,40 +161,40 @@ def test_what_a_parent_lacks_is_sent_with_lanes() -> None:
         Pass(WORDS_MAX, OP_MAX, MARK, target, target, contributes=CONTRIBUTES_NOTHING), bench.now_ns
     )
     (datagram,) = bench.send()
-    bench.receive(status(after_probe_timeout(bench), 0b110, 2, flags=ABOVE))
+    bench.receive(status(after_probe_timeout(bench), 0b110, 2, level=ABOVE))
     assert (has_lanes(datagram), has_lanes(bench.send()[0])) == (False, True)
 
 
 def test_worker_0_fetches_once_what_its_parent_offers() -> None:
     bench, datagram, _ = asked(2)
-    for expected in ([datagram], []):
-        bench.receive(status(datagram, 0b111, 2, flags=ABOVE))
+    for expected in ([repeated(datagram)], []):
+        bench.receive(status(datagram, 0b111, 2, level=ABOVE))
         assert bench.send()[:1] == expected
     bench, datagram, _ = asked(3)
-    bench.receive(status(datagram, 0b111, 2, flags=ABOVE))
+    bench.receive(status(datagram, 0b111, 2, level=ABOVE))
     assert bench.send() == []
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [ABOVE | 1, ABOVE | FLAG_MISMATCH, 2 * ABOVE, 3 * ABOVE],
-    ids=["lanes", "mismatch", "level 2 of 1", "level 3 of 1"],
+    ("flags", "level"),
+    [(1, ABOVE), (FLAG_MISMATCH | 1, 0), (16, 0), (0, 2), (0, 15)],
+    ids=["lanes", "mismatch and lanes", "unknown", "level 2 of 1", "level 15 of 1"],
 )
-def test_flags_that_no_switch_sends_are_malformed(flags: int) -> None:
+def test_flags_and_levels_that_no_switch_sends_are_malformed(flags: int, level: int) -> None:
     bench, _, probe = asked(0)
-    bench.receive(status(probe, 0b1, 2, flags=flags))
+    bench.receive(status(probe, 0b1, 2, flags=flags, level=level))
     assert bench.core.counters()["malformed"] == 1
 
 
 def failed(rank: int, seen: int, level: int = 1) -> PeerError:
     bench, _, probe = asked(rank)
-    bench.receive(status(probe, seen, 2, flags=level * ABOVE))
+    bench.receive(status(probe, seen, 2, level=level))
     assert bench.core.failed or bench.send() is not None
     while not bench.core.failed:
         bench.now_ns = max(bench.now_ns + MS, min(bench.core.next_timer_ns(), bench.now_ns + 10 * MS))
         for sent in bench.send():
             if Header.from_bytes(sent).kind == KIND_PROBE:
-                bench.receive(status(sent, seen, 2, flags=level * ABOVE))
+                bench.receive(status(sent, seen, 2, level=level))
     return failure_of(bench.core, "allreduce number 1")
 
 
@@ -218,7 +217,7 @@ def test_a_sum_that_does_not_get_up_is_the_networks_fault() -> None:
 
 def test_a_report_names_the_workers_of_other_racks() -> None:
     bench, _, probe = asked(0)
-    bench.receive(status(probe, 0b101, 2, flags=ABOVE))
+    bench.receive(status(probe, 0b101, 2, level=ABOVE))
     bench.state["progress_ns"] = -STUCK_AFTER_NS
     stuck = activity_of(bench.core).stuck
     assert stuck is not None

@@ -351,7 +351,7 @@ def test_statistics(workers: list[Communicator]) -> None:
     assert (stats.chunks, total.chunks) == (chunks, 2 * chunks)
     assert stats.non_finite == chunks - 16
     assert stats.packets_sent >= chunks
-    assert stats.bytes_sent >= 20 * chunks
+    assert stats.bytes_sent >= 24 * chunks
     assert 0 < stats.min_result_ns <= stats.result_ns <= stats.max_result_ns < total.duration_ns
     assert 0 < stats.srtt_ns < total.duration_ns
     assert stats.elements_per_s == pytest.approx(10_000 / stats.duration_ns * 1e9)

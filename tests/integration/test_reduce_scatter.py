@@ -21,7 +21,7 @@ from sim.network.worker import Worker
 from tests.integration.simulated.star import Cables, Star, StarSwitch, star_switch
 from tests.integration.simulated.tree import Fabric, Shape, TreeNetwork
 
-HEADER, SLOTS, RANKS = 20, 4, 4
+HEADER, SLOTS, RANKS = 24, 4, 4
 Plan = Callable[[Admission, int], Collective[Any]]
 
 
@@ -137,7 +137,7 @@ def test_the_root_of_a_broadcast_receives_headers() -> None:
     for worker in run(64, plan, ranks=2):
         np.testing.assert_array_equal(worker.outcomes[0].result, values(1, 640))
         received = worker.core.counters()["bytes_received"]
-        assert received == (200 if worker.admission.rank == 1 else 200 + 4 * 640)
+        assert received == 10 * HEADER + (0 if worker.admission.rank == 1 else 4 * 640)
 
 
 @pytest.mark.parametrize("lanes", [64, 256])

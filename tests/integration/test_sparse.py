@@ -89,7 +89,7 @@ def test_a_worker_without_a_block_sends_a_header_where_the_result_can_grow(lanes
         sent = host.core.counters()
         statistics = host.outcomes[0].statistics
         assert (statistics.sparse_blocks, statistics.own_blocks, statistics.union_blocks) == (8, 4, 8)
-        with_lanes, rest = divmod(sent["bytes_sent"] - 20 * sent["packets_sent"], 4 * lanes)
+        with_lanes, rest = divmod(sent["bytes_sent"] - 24 * sent["packets_sent"], 4 * lanes)
         assert rest == 0
         if grows or lanes == 64:
             assert with_lanes == 4 + 1, "the bitmap has lanes too"

@@ -47,6 +47,7 @@ def main() -> None:
         header = Header(
             version=VERSION,
             kind=KIND_CONTRIBUTE,
+            quorum=0,
             op=OP_SUM,
             flags=FLAG_LANES,
             job_id=int(job_id),
@@ -56,7 +57,7 @@ def main() -> None:
             pool_index=draw.randrange(128),
             chunk=draw.getrandbits(32),
             exponent=draw.getrandbits(16),
-            fingerprint=draw.getrandbits(16),
+            fingerprint=draw.getrandbits(28),
         )
         payload = header.to_bytes() + draw.randbytes(4 * int(lanes))
         frames.append(frame(switch_mac, victim if spoofed else own, switch, payload))

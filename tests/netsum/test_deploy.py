@@ -24,6 +24,7 @@ from controller.service.registry import RegistryOptions
 from controller.service.serve import ServiceOptions
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.joining import join
+from host_agent.wire.constants import VERSION
 from netsum_common.targets import TARGETS
 from tests.controller.service_harness import DEADLINE_S, PROGRAM, Bench, fake_network, service_on
 
@@ -246,6 +247,7 @@ class ScriptedStreams:
             addresses=[ip],
             slots=jobs_pb2.Slots(count=512),
             if_full=jobs_pb2.QUEUE,
+            packets=VERSION,
         )
         outgoing.put(jobs_pb2.FromWorker(join=request))
         assert next(call).WhichOneof("message") == "place"

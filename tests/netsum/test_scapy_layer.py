@@ -14,7 +14,6 @@ from host_agent.wire.constants import (
     EXPONENT_BIAS,
     EXPONENT_NON_FINITE,
     FLAG_LANES,
-    FLAG_QUORUM,
     HEADER_BYTES,
     HEADER_FIELDS,
     KIND_CONTRIBUTE,
@@ -45,7 +44,7 @@ lanes = st.builds(
 
 
 def has_seen(header: Header) -> bool:
-    return header.kind == KIND_STATUS or (header.kind == KIND_RESULT and bool(header.flags & FLAG_QUORUM))
+    return header.kind == KIND_STATUS or (header.kind == KIND_RESULT and bool(header.quorum))
 
 
 def payload(header: Header, values: list[int], status: tuple[int, int]) -> bytes:
@@ -132,11 +131,11 @@ def test_flags_follow_the_lanes_unless_they_are_given() -> None:
             "netsum STATUS SUM job 0 worker 0 chunk 4 slot 0.0 seen [0, 2] of chunk 2",
         ),
         (
-            {"kind": "CONTRIBUTE", "flags": "QUORUM"},
+            {"kind": "CONTRIBUTE", "quorum": 1},
             "netsum CONTRIBUTE SUM job 0 worker 0 chunk 0 slot 0.0 quorum",
         ),
         (
-            {"kind": "RESULT", "flags": "QUORUM+LANES", "seen": 0b1010, "lanes": [0] * 64},
+            {"kind": "RESULT", "quorum": 1, "seen": 0b1010, "lanes": [0] * 64},
             "netsum RESULT SUM job 0 worker 0 chunk 0 slot 0.0 quorum of workers [1, 3] 64 lanes",
         ),
         ({"kind": 9, "op": 0}, "netsum kind 9 op 0 job 0 worker 0 chunk 0 slot 0.0"),
@@ -162,10 +161,10 @@ def test_a_probe_has_its_number_where_others_have_the_exponent() -> None:
     assert "5 (number of the PROBE)" in Netsum(kind="PROBE", exponent=5).show(dump=True)
 
 
-def test_the_flag_of_a_quorum_chunk_is_the_level_in_a_status() -> None:
-    assert "flags     = LANES+QUORUM" in Netsum(kind="RESULT", flags=5).show(dump=True).replace("\x1b", "")
-    assert "(level 1)" in Netsum(kind="STATUS", flags=6).show(dump=True)
-    assert "QUORUM" not in Netsum(kind="STATUS", flags=6).show(dump=True)
+def test_flags_and_completers_are_named() -> None:
+    assert "flags     = LANES+CONGESTED" in Netsum(kind="RESULT", flags=9).show(dump=True)
+    assert "completer = unknown" in Netsum(kind="RESULT").show(dump=True)
+    assert "completer = 7" in Netsum(kind="RESULT", completer=7).show(dump=True)
 
 
 def test_an_answer_is_known_as_one() -> None:

@@ -17,7 +17,6 @@ from host_agent.wire.constants import (
     EXPONENT_NON_FINITE,
     FLAG_LANES,
     FLAG_MISMATCH,
-    FLAG_QUORUM,
     HEADER_FIELDS,
     KIND_CONTRIBUTE,
     KIND_PROBE,
@@ -27,7 +26,6 @@ from host_agent.wire.constants import (
     OP_MAX,
     OP_SUM,
     STATUS_FIELDS,
-    TREE_LEVEL_SHIFT,
     UDP_PORT,
     VERSION,
 )
@@ -89,7 +87,7 @@ def dissect(tmp_path: Path) -> Dissect:
 def header(
     kind: int, *, op: int = OP_SUM, flags: int = 0, chunk: int = 0, worker_id: int = 1, **changes: int
 ) -> Header:
-    return Header(VERSION, kind, op, flags, 3, 0xDEADBEEF, worker_id, 0, 35, chunk, 0, 0xABCD)._replace(
+    return Header(VERSION, kind, flags, 3, 0, op, 0xABCD, 0xDEADBEEF, worker_id, 0, 35, chunk, 0)._replace(
         **changes
     )
 
@@ -178,7 +176,7 @@ def test_what_a_status_says_can_be_filtered_by(dissect: Dissect) -> None:
 @tshark_only
 def test_a_status_from_a_switch_above_shows_its_level(dissect: Dissect) -> None:
     level = 2
-    datagram = status(header(KIND_STATUS, num_workers=4, flags=level << TREE_LEVEL_SHIFT))
+    datagram = status(header(KIND_STATUS, num_workers=4, level=level))
     ((said, info, expert),) = dissect(
         [frame(datagram, to_switch=False)], ["netsum.level", "_ws.col.Info", "_ws.expert.message"]
     )
@@ -190,8 +188,8 @@ def test_a_status_from_a_switch_above_shows_its_level(dissect: Dissect) -> None:
 @tshark_only
 def test_packets_of_a_quorum_chunk(dissect: Dissect) -> None:
     """The RESULT says whose contributions it has, before its lanes."""
-    call = {"flags": FLAG_QUORUM, "chunk": 17}
-    result = header(KIND_RESULT, flags=FLAG_QUORUM | FLAG_LANES, chunk=17, num_workers=4)
+    call = {"quorum": 1, "chunk": 17}
+    result = header(KIND_RESULT, flags=FLAG_LANES, quorum=1, chunk=17, num_workers=4)
     frames = [
         frame(header(KIND_CONTRIBUTE, **call).to_bytes()),
         frame(header(KIND_PROBE, **call).to_bytes()),
@@ -201,7 +199,7 @@ def test_packets_of_a_quorum_chunk(dissect: Dissect) -> None:
     ]
     fields = [
         "_ws.col.Info",
-        "netsum.flags.quorum",
+        "netsum.quorum",
         "netsum.seen.worker",
         "netsum.lanes.count",
         "_ws.expert.message",
@@ -285,20 +283,19 @@ def test_answers_and_retransmissions_name_the_frame_they_belong_to(dissect: Diss
 def test_what_is_malformed_is_marked(dissect: Dissect) -> None:
     plain = header(KIND_CONTRIBUTE)
     wrong = {
-        "unknown version: the protocol's is 1": frame(plain._replace(version=2).to_bytes()),
+        "unknown version: the protocol's is 2": frame(plain._replace(version=1).to_bytes()),
         "unknown kind": frame(plain._replace(kind=9).to_bytes()),
         "unknown operation": frame(plain._replace(op=0).to_bytes()),
-        "wrong flags: flags that the protocol does not know": frame(
-            plain._replace(kind=KIND_PROBE, flags=8).to_bytes()
-        ),
+        "wrong flags: flags that the protocol does not know": frame(plain._replace(flags=16).to_bytes()),
+        "wrong flags: HEADER_ONLY outside a CONTRIBUTE": frame(header(KIND_PROBE, flags=4).to_bytes()),
         "wrong flags: MISMATCH outside a STATUS": frame(plain._replace(flags=FLAG_MISMATCH).to_bytes()),
         "wrong flags: LANES in a PROBE": frame(with_lanes(header(KIND_PROBE))),
-        "wrong length: a header has 20 bytes": frame(plain.to_bytes()[:19]),
-        "wrong length: expected a header, got 21 bytes": frame(plain.to_bytes() + b"x"),
-        f"wrong length: expected a header and {', '.join(map(str, LANE_COUNTS))} lanes, got 272 bytes": frame(
+        "wrong length: a header has 24 bytes": frame(plain.to_bytes()[:23]),
+        "wrong length: expected a header, got 25 bytes": frame(plain.to_bytes() + b"x"),
+        f"wrong length: expected a header and {', '.join(map(str, LANE_COUNTS))} lanes, got 276 bytes": frame(
             with_lanes(header(KIND_CONTRIBUTE), 63)
         ),
-        "wrong length: expected a header and what follows it in a STATUS, got 20 bytes": frame(
+        "wrong length: expected a header and what follows it in a STATUS, got 24 bytes": frame(
             header(KIND_STATUS).to_bytes(), to_switch=False
         ),
         "a RESULT or STATUS that does not come from the switch": frame(with_lanes(header(KIND_RESULT))),

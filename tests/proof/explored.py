@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from host_agent.wire.constants import FLAG_LANES, FLAG_QUORUM, HEADER_BYTES, KIND_RESULT
+from host_agent.wire.constants import FLAG_LANES, HEADER_BYTES, KIND_RESULT
 from host_agent.wire.header import Header
 from sim.explore.engine import world as w
 from sim.explore.engine.found_states import RECORD_BYTES
@@ -89,8 +89,7 @@ class Explored:
     def collective(self, pass_number: int, owner: int) -> int:
         """Return op and fingerprint, with the mark of a quorum chunk, as a slot stores them."""
         work = self.world.arrays["works"][owner, pass_number]
-        roll = FLAG_QUORUM if work["quorum"] else 0
-        return int(roll << 20 | int(work["op"]) << 16 | int(work["fingerprint"]))
+        return int(work["quorum"]) << 31 | int(work["op"]) << 28 | int(work["fingerprint"])
 
     @cached_property
     def results(self) -> list[tuple[int, int, int, int, tuple[int, ...]]]:
@@ -106,8 +105,7 @@ class Explored:
             header = Header.from_bytes(datagram)
             if header.kind != KIND_RESULT:
                 continue
-            roll = FLAG_QUORUM if header.flags & FLAG_QUORUM else 0
-            asked = roll << 20 | header.op << 16 | header.fingerprint
+            asked = header.quorum << 31 | header.op << 28 | header.fingerprint
             chunk = (header.chunk - self.first_chunk) & 0xFFFFFFFF
             found.append((number, owner, chunk, asked, self.content(header, datagram)))
         return found

@@ -36,14 +36,17 @@ def lemmas(program: ir.Program) -> Iterator[Lemma]:
     bit = z3.LShR(ingress.meta(HEADER_ONLY_FIELD, s), z3.ZeroExt(24, worker)) & 1
     cut = z3.And(replica != 0, s["lanes", "$valid$"] == 1, bit == 1)
     less = z3.If(cut, z3.BitVecVal(ingress.lane_bytes, 16), 0)
-    flags = z3.If(cut, s["netsum", "flags"] & ~z3.BitVecVal(LANES, 4), s["netsum", "flags"])
+    flags = z3.If(cut, s["netsum", "flags"] & ~z3.BitVecVal(LANES, 8), s["netsum", "flags"])
     cuts = z3.And(
         (end["lanes", "$valid$"] == 1) == z3.And(s["lanes", "$valid$"] == 1, z3.Not(cut)),
         end["netsum", "flags"] == flags,
         end["udp", "bytes"] == s["udp", "bytes"] - less, end["ipv4", "total_bytes"] == s["ipv4", "total_bytes"] - less,
     )  # fmt: skip
     leaves = z3.And(answer, z3.Not(dropped))
-    same = ("kind", "op", "job_id", "token", "pool_index", "chunk", "exponent", "fingerprint", "num_workers")
+    same = (
+        *("kind", "job_id", "token", "num_workers", "pool_index", "chunk", "exponent", "level"),
+        *("completer", "quorum", "op", "fingerprint"),
+    )
     kept = z3.And(
         *(end["netsum", n] == s["netsum", n] for n in same), end["lanes", "lane_0"] == s["lanes", "lane_0"]
     )

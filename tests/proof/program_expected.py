@@ -7,10 +7,11 @@ import z3
 from tests.proof.program_step import COUNT, Step, Term, action_number
 
 CONTRIBUTE, RESULT, PROBE, STATUS = 1, 2, 3, 4
-LANES, MISMATCH, QUORUM, HEADER_ONLY = 1, 2, 4, 8
+LANES, MISMATCH, HEADER_ONLY, CONGESTED = 1, 2, 4, 8
 HEADER_ONLY_FIELD = "header_only"
 """The compiled program's name for the workers that need header-only RESULTs, as metadata and in a register."""
-MARK_LANES, MARK_FINAL = 1, 2
+MARK_LANES, MARK_FINAL, MARK_CONGESTED = 1, 2, 4
+ECT_0, CE = 2, 3
 DISPUTED = 0xFFFFFFFF
 UDP_PORT, INDICES = 28275, 2048
 
@@ -84,14 +85,13 @@ class Expected:
         wide = z3.ZeroExt(1, entry["pool_base"]) + z3.ZeroExt(1, p.pool_index)
         self.index = z3.If(z3.UGT(wide, 0xFFFF), z3.BitVecVal(0xFFFF, 16), z3.Extract(15, 0, wide))
         in_range = z3.And(z3.ULT(p.pool_index, entry["pool_indices"]), z3.ULT(self.index, INDICES))
-        asks_quorum = has_flag(p.flags, QUORUM)
+        asks_quorum = p.quorum == 1
         k = z3.If(
             p.chosen("job_quorum.job_quorum", "job_quorum.set_quorum"),
             p.given("job_quorum.set_quorum")["workers"],
             0,
         )
         k = z3.If(asks_quorum, k, 0)
-        # A STATUS is passed down as it is: its flags are levels.
         has_quorum = z3.Or(z3.Not(asks_quorum), k != 0)
         reaches_slot = z3.And(entered, in_range, p.kind != STATUS, has_quorum)
         # Compare tags.
@@ -99,7 +99,7 @@ class Expected:
         same = z3.And(same_epoch, p.chunk == p.slot("chunk"))
         newer = z3.Or(z3.Not(same_epoch), p.chunk - p.slot("chunk") > 0)
         stale = z3.Not(z3.Or(same, newer))
-        asked = z3.Concat(z3.BitVecVal(0, 8), p.flags & QUORUM, p.op, p.fingerprint)
+        asked = z3.Concat(p.quorum, p.op, p.fingerprint)
         contributes = z3.And(reaches_slot, p.kind == CONTRIBUTE, z3.Not(stale))
         probes = z3.And(reaches_slot, p.kind == PROBE)
         # The slot of the packet's tag.
@@ -156,10 +156,13 @@ class Expected:
             otherwise=stored | own,
         )
         lane = _cases((adds_lanes, combined), (z3.And(taken, p.has_lanes), own), otherwise=stored)
+        # A queue has marked the packet, or one that is in it.
+        marked = z3.Or((start["ipv4", "tos"] & CE) == CE, has_flag(p.flags, CONGESTED))
+        mark = z3.If(marked, z3.BitVecVal(MARK_CONGESTED, 8), 0)
+        lanes_mark = z3.If(p.has_lanes, z3.BitVecVal(MARK_LANES, 8), 0)
         marks = _cases(
-            (adds_lanes, z3.BitVecVal(MARK_LANES, 8)),
-            (z3.And(taken, p.has_lanes), z3.BitVecVal(MARK_LANES | MARK_FINAL, 8)),
-            (taken, z3.BitVecVal(MARK_FINAL, 8)),
+            (added, held["marks"] | lanes_mark | mark),
+            (taken, lanes_mark | mark | MARK_FINAL),
             otherwise=held["marks"],
         )
         exponent = _cases(
@@ -220,17 +223,19 @@ class Expected:
             (result, z3.BitVecVal(RESULT, 4)),
             otherwise=p.kind,
         )
-        level = z3.BitVecVal(4, 4) + (p.flags & 12)
-        with_lanes = z3.If(out_lanes, z3.BitVecVal(LANES, 4), 0)
-        of_quorum = z3.If(z3.And(k != 0, p.kind == CONTRIBUTE), z3.BitVecVal(QUORUM, 4), 0)
+        above = z3.If(p.level == 15, p.level, p.level + 1)
+        self.level = _cases((to_one, above), (answers, z3.BitVecVal(0, 4)), otherwise=p.level)
+        of_slot = z3.If(has_flag(marks, MARK_CONGESTED), z3.BitVecVal(CONGESTED, 8), 0)
+        with_lanes = z3.If(out_lanes, z3.BitVecVal(LANES, 8), 0)
         nobody_needs_lanes = z3.And(p.kind == CONTRIBUTE, after[HEADER_ONLY_FIELD] == mask)
         self.flags = _cases(
-            (disputed_above, z3.BitVecVal(MISMATCH, 4)),
-            (passed_down, level),
-            (mismatch, z3.BitVecVal(MISMATCH, 4)),
-            (status, z3.BitVecVal(0, 4)),
-            (result, with_lanes | of_quorum),
-            otherwise=with_lanes | z3.If(nobody_needs_lanes, z3.BitVecVal(HEADER_ONLY, 4), 0),
+            (disputed_above, z3.BitVecVal(MISMATCH, 8)),
+            (passed_down, z3.BitVecVal(0, 8)),
+            (mismatch, z3.BitVecVal(MISMATCH, 8)),
+            (status, z3.BitVecVal(0, 8)),
+            (result, with_lanes | of_slot),
+            (probe_up, with_lanes),
+            otherwise=with_lanes | of_slot | z3.If(nobody_needs_lanes, z3.BitVecVal(HEADER_ONLY, 8), 0),
         )
         self.exponent = z3.If(leaves, exponent, p.exponent)
         names_seen = z3.And(result, k != 0, p.kind == CONTRIBUTE)
@@ -247,7 +252,7 @@ class Expected:
             (z3.And(probes, same_epoch), p.slot("chunk")),
             otherwise=p.chunk,
         )
-        header = z3.BitVecVal(28, 16)
+        header = z3.BitVecVal(32, 16)
         self.udp_bytes = (
             header
             + z3.If(out_lanes, z3.BitVecVal(lane_bytes, 16), 0)

@@ -18,13 +18,17 @@ from sim.switch.loader import load_program
 from tests.proof import program_neighbours
 from tests.proof.induction import Verdict, ask, model_of
 from tests.proof.program_expected import (
+    CONGESTED,
     CONTRIBUTE,
+    ECT_0,
+    HEADER_ONLY,
     HEADER_ONLY_FIELD,
     LANES,
+    MARK_CONGESTED,
     MARK_FINAL,
     MARK_LANES,
+    MISMATCH,
     PROBE,
-    QUORUM,
     RESULT,
     STATUS,
     UDP_PORT,
@@ -77,14 +81,16 @@ class Ingress:
         }
         kind, flags = s["netsum", "kind"], s["netsum", "flags"]
         own = action_number(self.program, "NetsumIngress.switch_address.own_address")
+        of_quorum = s["netsum", "quorum"] == 1
         allowed = z3.Or(
             z3.And(
-                kind == CONTRIBUTE, z3.Or(*(flags == f for f in (0, LANES, QUORUM, QUORUM | LANES, 8, 9)))
+                kind == CONTRIBUTE, flags & ~(LANES | HEADER_ONLY | CONGESTED) == 0,
+                z3.Or(z3.Not(of_quorum), flags & HEADER_ONLY == 0),
             ),
-            z3.And(kind == PROBE, z3.Or(flags == 0, flags == QUORUM)),
-            z3.And(kind == RESULT, z3.Or(flags == 0, flags == LANES)),
-            z3.And(kind == STATUS, flags & LANES == 0),
-        )
+            z3.And(kind == PROBE, flags == 0),
+            z3.And(kind == RESULT, z3.Not(of_quorum), flags & ~(LANES | CONGESTED) == 0),
+            z3.And(kind == STATUS, flags & ~MISMATCH == 0),
+        )  # fmt: skip
         op = s["netsum", "op"]
         return [
             valid["ethernet"], valid["udp"], valid["netsum"],
@@ -113,7 +119,7 @@ class Ingress:
         marks = p.slot("marks")
         bit, mask = entry["worker_bit"], entry["full_mask"]
         return [
-            z3.ULE(marks, MARK_LANES | MARK_FINAL),
+            z3.ULE(marks, MARK_LANES | MARK_FINAL | MARK_CONGESTED),
             z3.Implies(z3.And(has_flag(marks, MARK_FINAL), p.slot("epoch") == entry["epoch"]), p.slot("seen") == mask),
             # An entry's bit is one of its mask, and a quorum is of at most 32 workers.
             z3.Or(bit == 0, z3.And(bit & (bit - 1) == 0, bit & mask == bit)), mask != 0,
@@ -188,11 +194,12 @@ def lemmas(ingress: Ingress) -> Iterator[Lemma]:
     for name, expected in (
         ("kind", x.kind),
         ("flags", x.flags),
+        ("level", x.level),
         ("exponent", x.exponent),
         ("worker_id", x.worker_id),
     ):
         yield f"its {name}", [*good, x.leaves, end["netsum", name] != expected]
-    kept = ("version", "op", "job_id", "token", "pool_index", "chunk", "fingerprint")
+    kept = ("version", "job_id", "token", "pool_index", "chunk", "completer", "quorum", "op", "fingerprint")
     yield "the rest of its header", [*good, z3.Or(*(end["netsum", n] != s["netsum", n] for n in kept))]
     workers = z3.If(x.upward, z3.BitVecVal(0, 8), packet.given("admission.admit")["num_workers"])
     yield "its num_workers", [*good, x.leaves, end["netsum", "num_workers"] != workers]
@@ -208,7 +215,7 @@ def lemmas(ingress: Ingress) -> Iterator[Lemma]:
     addresses = z3.And(
         end["ipv4", "src"] == s["ipv4", "dst"], end["udp", "src_port"] == UDP_PORT, end["udp", "checksum"] == 0,
         end["ethernet", "src"] == own, ingress.meta("ipv4_is_new", end) == 1, end["ipv4", "ttl"] == 64,
-        end["ipv4", "tos"] == 0, end["ipv4", "reserved"] == 0, end["ipv4", "dont_fragment"] == 1,
+        end["ipv4", "tos"] == s["ipv4", "tos"] & ECT_0, end["ipv4", "reserved"] == 0, end["ipv4", "dont_fragment"] == 1,
         z3.Implies(
             x.upward,
             z3.And(

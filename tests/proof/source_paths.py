@@ -13,6 +13,8 @@ from typing import Any
 
 import z3
 
+from host_agent.wire.constants import HEADER_FIELDS
+
 MODULES = ("records", "recovery", "timeout", "departures", "arrivals")
 BITS = 64
 TRACKED = frozenset(
@@ -291,7 +293,7 @@ class Sources:
                 left, right = map(_integer, values)
                 yield at, z3.If(left < right, left, right)
             elif name == "read_header":
-                yield at, tuple(z3.BitVec(f"header.{i}", BITS) for i in range(12))
+                yield at, tuple(z3.BitVec(f"header.{i}", BITS) for i in range(len(HEADER_FIELDS)))
             elif name in self.functions and name not in self.opaque:
                 function = self.functions[name]
                 names = dict(zip([a.arg for a in function.args.args], values, strict=True))

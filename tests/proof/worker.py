@@ -19,16 +19,17 @@ from host_agent.wire.constants import (
     EXPONENT_ALL_ZERO,
     FLAG_LANES,
     FLAG_MISMATCH,
-    FLAG_QUORUM,
     HEADER_BYTES,
+    HEADER_FIELDS,
     KIND_RESULT,
-    TREE_LEVEL_SHIFT,
+    TREE_MAX_LEVELS,
 )
 from tests.proof.induction import Verdict, ask
 from tests.proof.source_paths import BITS, Path_, Record, Sources, Table, item
 
 Term = Any
-KIND, OP, FLAGS, JOB, TOKEN, WORKER, WORKERS, CHUNK, EXPONENT, FINGERPRINT = 1, 2, 3, 4, 5, 6, 7, 9, 10, 11
+KIND, FLAGS, JOB, QUORUM, OP, FINGERPRINT, TOKEN, WORKER, WORKERS = range(1, 10)
+CHUNK, EXPONENT = 11, 12
 OPAQUE = frozenset(
     [
         "window_is_full",
@@ -183,7 +184,7 @@ def _sending(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
 
 
 def _receiving(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
-    header = [z3.BitVec(f"header.{i}", BITS) for i in range(12)]
+    header = [z3.BitVec(f"header.{i}", BITS) for i in range(len(HEADER_FIELDS))]
     chunk = header[CHUNK]
     slots = _core("slot_count")
     here, some = chunk & (slots - 1), z3.BitVec("slot", BITS)
@@ -201,7 +202,7 @@ def _receiving(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
     fits = z3.And(
         header[KIND] == KIND_RESULT, _slot("in_flight", here) != 0, _slot("chunk", here) & 0xFFFFFFFF == chunk,
         header[OP] == _field("passes", "op", record), header[FINGERPRINT] == _field("passes", "fingerprint", record),
-        (header[FLAGS] == FLAG_QUORUM) == (_field("passes", "quorum", record) != 0),
+        header[QUORUM] == _field("passes", "quorum", record),
         _core("failure") == 0,
     )  # fmt: skip
 
@@ -249,7 +250,7 @@ def _receiving(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
     yield "the verdict on a RESULT may be that it is accepted", [
         *given, fits, _fails(verdicts, lambda p: p.value == ACCEPTED)
     ], "sat"  # fmt: skip
-    flags = header[FLAGS]
+    came = header[FLAGS] & FLAG_LANES != 0
     has_lanes = z3.And(
         _slot("index", here) - _field("passes", "lead", record) >= 0, _truth("block_has_lanes")
     )
@@ -259,8 +260,8 @@ def _receiving(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
         header[EXPONENT] == _slot("exponent", here),
     )
     right = z3.And(
-        fits, exponent, z3.Implies(flags == FLAG_QUORUM, _truth("is_quorum")),
-        z3.Or(has_lanes == (flags == FLAG_LANES), z3.And(has_lanes, flags == 0, _truth("is_header_only"))),
+        fits, exponent, z3.Implies(header[QUORUM] != 0, _truth("is_quorum")),
+        z3.Or(has_lanes == came, z3.And(has_lanes, z3.Not(came), _truth("is_header_only"))),
     )  # fmt: skip
     yield "a RESULT is accepted if, and only if, lanes, exponent and workers are those of its chunk too", [
         *given, some == here, header[KIND] == KIND_RESULT, _core("failure") == 0,
@@ -274,6 +275,7 @@ def _receiving(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
         _fails(heard, lambda p: (p.value == DISPUTED) != z3.Or(waiting, ahead)),
     ], "unsat"  # fmt: skip
     agrees = z3.And(
+        header[QUORUM] == _field("passes", "quorum", record),
         header[OP] == _field("passes", "op", record),
         header[FINGERPRINT] == _field("passes", "fingerprint", record),
     )
@@ -325,22 +327,21 @@ def _ending(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
 
 def _asking(sources: Sources) -> Iterator[tuple[str, list[Term], str]]:
     slot, record = Record("slots", z3.BitVec("slot", BITS)), Record("passes", z3.BitVec("record", BITS))
-    flags, number = z3.BitVec("flags", BITS), z3.BitVec("number", BITS)
+    level, number = z3.BitVec("level", BITS), z3.BitVec("number", BITS)
     given = [
         _field("slots", "due", slot.index) != DUE_RETRANSMIT,
         number >= 0,
         number < 1 << 16,
-        flags >= 0,
-        flags < 16,
+        level >= 0,
+        level < TREE_MAX_LEVELS,
     ]
     paths = sources.run(
-        "_on_status", [CORE, record, slot, sources.unknown("words"), flags, number, sources.unknown("now")]
+        "_on_status", [CORE, record, slot, sources.unknown("words"), level, number, sources.unknown("now")]
     )
 
     def again(path: Path_) -> Term:
         return _field("slots", "due", slot.index, path) == DUE_RETRANSMIT
 
-    level = flags >> TREE_LEVEL_SHIFT
     held_back, padding = _core("padding"), _field("slots", "padding", slot.index)
 
     def held(path: Path_) -> Term:

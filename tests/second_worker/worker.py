@@ -29,7 +29,7 @@ KIND, OP, FLAG = (
 )
 BIAS, ALL_ZERO, NON_FINITE = (int(SPEC["exponent"][name]) for name in ("bias", "all_zero", "non_finite"))
 VERSIONS, NUMBERS = int(SPEC["pool"]["versions"]), 1 << dict(HEADER)["chunk"]
-LEVEL = 1 << SPEC["tree"]["level_shift"]  # Flags of a STATUS from here on are the level of a tree.
+UNKNOWN = int(SPEC["completer"]["unknown"])  # It names itself in no packet.
 PROBE_NUMBERS, TIMED_PROBES = 8191, 256
 FIRST_RTO_S, GRANULARITY_S = 0.01, 0.001
 LATER_RESULTS = 3
@@ -102,6 +102,7 @@ class Worker:
         chunk = (self.first + index) % NUMBERS
         header = self.collective | {"kind": KIND[kind], "flags": 0 if lanes is None else FLAG["lanes"]}
         header |= {"chunk": chunk, "pool_index": self.pool_index(chunk), "exponent": exponent}
+        header["completer"] = UNKNOWN
         data = pack(HEADER, header) + (b"" if lanes is None else struct.pack(f"!{self.lanes}i", *lanes))
         with contextlib.suppress(BlockingIOError):  # As if the network had lost it.
             self.socket.sendto(data, tuple(self.me["switch"]))
@@ -176,7 +177,7 @@ class Worker:
 
     def take_status(self, index: int, chunk: Chunk, status: dict[str, int], now: float) -> None:
         """Decide by what the slot holds (the table in section "Losses")."""
-        if status["flags"] % LEVEL & FLAG["mismatch"]:
+        if status["flags"] & FLAG["mismatch"]:
             for _ in range(MISMATCH_COPIES):
                 self.send("contribute", index, chunk.exponent)
             raise ValueError("the workers disagree about the collective")
@@ -215,6 +216,7 @@ class Worker:
         digest = int.from_bytes(blake2b(text, digest_size=size).digest(), "big")
         self.collective = {name: self.me[name] for name in ("job_id", "token", "worker_id")} | {
             "version": SPEC["protocol"]["version"],
+            "quorum": 0,
             "op": OP["sum"],
             "fingerprint": digest >> 8 * size - bits,
         }

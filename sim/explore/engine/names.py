@@ -6,6 +6,7 @@ import numpy as np
 from numba import carray
 
 from host_agent.protocol.records import FAILURE_DEADLINE, FAILURE_NONE
+from host_agent.wire.constants import HEADER_BYTES
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, pointer
 from sim.explore.engine.packing import host_at, unpack
@@ -61,7 +62,7 @@ def _answer_probes(world: Record, host: Integer, owner: Integer) -> None:
     for row in range(send_now(world, owner)):
         length = np.int64(lengths[row])
         for each in range(HEADERS_BYTES):
-            frame[each] = templates[host, 0 if length == 20 else 1, each]
+            frame[each] = templates[host, 0 if length == HEADER_BYTES else 1, each]
         copy_bytes(
             np.uintp(world.in_frame + HEADERS_BYTES),
             np.uintp(world.tx + row * world.row_bytes),

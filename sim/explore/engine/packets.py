@@ -12,6 +12,7 @@ from numba import carray
 
 from host_agent.protocol.records import PROBE_NUMBERS
 from host_agent.wire.constants import (
+    COMPLETER_UNKNOWN,
     FLAG_MISMATCH,
     HEADER_BYTES,
     HEADER_OFFSET_EXPONENT,
@@ -95,26 +96,29 @@ def intern(
     packet.chunk = 0x7FFFFFFF
     if length >= HEADERS_BYTES + HEADER_BYTES:
         header = read_header(carray(pointer(frame + HEADERS_BYTES), (HEADER_WORDS,), np.uint32))
-        packet.chunk = np.int64(header[9] - world.first_chunk) & 0x7FFFFFFF
+        packet.chunk = np.int64(header[11] - world.first_chunk) & 0x7FFFFFFF
     copy_bytes(np.uintp(packet_at(world, number)), np.uintp(frame), np.uintp(length))
     return number
 
 
 @compiled
-def packet_kind(world: Record, number: Integer) -> tuple[Integer, Integer]:
-    """Return the kind and the flags of a packet's header."""
-    words = carray(pointer(packet_at(world, number) + HEADERS_BYTES), (5,), np.uint32)
+def packet_kind(world: Record, number: Integer) -> tuple[Integer, Integer, Integer]:
+    """Return the kind, the flags and the quorum bit of a packet's header."""
+    words = carray(pointer(packet_at(world, number) + HEADERS_BYTES), (HEADER_WORDS,), np.uint32)
     header = read_header(words)
-    return header[1], header[3]
+    return header[1], header[2], header[4]
 
 
 @compiled
 def datagram_label(world: Record, way: Integer, frame: Integer, length: Integer) -> Integer:
-    """Take a PROBE's number out of a frame; returns it, or 0 if the frame holds none."""
-    if length < HEADERS_BYTES + 20:
+    """Take a PROBE's number out of a frame, and who completed a slot, which decides nothing; return the number, 0 for none."""
+    if length < HEADERS_BYTES + HEADER_BYTES:
         return np.int64(0)
-    header = read_header(carray(pointer(frame + HEADERS_BYTES), (5,), np.uint32))
-    kind, flags, number = header[1], header[3], header[10]
+    header = read_header(carray(pointer(frame + HEADERS_BYTES), (HEADER_WORDS,), np.uint32))
+    kind, flags, number = header[1], header[2], header[12]
+    completer = carray(pointer(frame + _NUMBER_AT + 2), (2,), np.uint8)
+    completer[0] |= np.uint8(COMPLETER_UNKNOWN >> 8)
+    completer[1] = np.uint8(COMPLETER_UNKNOWN & 255)
     if way == w.UP and kind != KIND_PROBE:
         return np.int64(0)
     if way == w.DOWN and (kind != KIND_STATUS or number > PROBE_NUMBERS):
@@ -141,12 +145,12 @@ def write_number(world: Record, number: Integer, label: Integer, frame: Integer)
 @compiled
 def down_owner(world: Record, host: Integer, frame: Integer, length: Integer) -> Integer:
     """Return whose epoch a packet to a host is of, by its token; -1 if of none."""
-    if length < HEADERS_BYTES + 20:
+    if length < HEADERS_BYTES + HEADER_BYTES:
         return np.int64(-1)
-    header = read_header(carray(pointer(frame + HEADERS_BYTES), (5,), np.uint32))
+    header = read_header(carray(pointer(frame + HEADERS_BYTES), (HEADER_WORDS,), np.uint32))
     tokens = carray(pointer(world.tokens), (world.owners,), np.int64)
     for epoch in range(world.epochs):
-        if tokens[host * world.epochs + epoch] == header[5]:
+        if tokens[host * world.epochs + epoch] == header[7]:
             return np.int64(host * world.epochs + epoch)
     return np.int64(-1)
 

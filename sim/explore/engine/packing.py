@@ -44,8 +44,8 @@ CORE_KEPT: Final = frozenset(
 )
 CORE_CONSTANT: Final = frozenset(
     (
-        *("job_id", "token", "worker_id", "num_workers", "slot_count", "lanes", "headroom", "levels"),
-        *("reach", "path_worker", "path_mask", "max_rto_ns", "timeout_ns", "quorum", "padding"),
+        *("job_id", "token", "worker_id", "num_workers", "slot_count", "lanes", "rank", "headroom"),
+        *("levels", "reach", "path_worker", "path_mask", "max_rto_ns", "timeout_ns", "quorum", "padding"),
     )
 )
 """`padding` changes only where packets cannot grow by all lanes."""

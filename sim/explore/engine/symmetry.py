@@ -15,7 +15,6 @@ from numba import carray
 
 from host_agent.wire.constants import (
     FLAG_LANES,
-    FLAG_QUORUM,
     HEADER_BYTES,
     HEADER_OFFSET_WORKER_ID,
     KIND_CONTRIBUTE,
@@ -252,10 +251,10 @@ def _find_image(world: Record, which: Integer, number: Integer) -> Integer:
     worker = HEADERS_BYTES + HEADER_OFFSET_WORKER_ID
     if data[worker] < world.workers:
         data[worker] = np.uint8(places[which, first + data[worker]] - first)
-    kind, flags = packet_kind(world, number)
+    kind, flags, quorum = packet_kind(world, number)
     words = carray(pointer(world.in_frame + HEADERS_BYTES + HEADER_BYTES), (4,), np.uint32)
     at = np.int64(0)
-    if kind == KIND_STATUS or (kind == KIND_RESULT and flags & FLAG_QUORUM):
+    if kind == KIND_STATUS or (kind == KIND_RESULT and quorum != 0):
         words[0] = swap(np.uint32(_permuted_workers(world, which, first, np.int64(swap(words[0])))))
         at = np.int64(STATUS_BYTES // 4)
     if flags & FLAG_LANES and kind in (KIND_CONTRIBUTE, KIND_RESULT):

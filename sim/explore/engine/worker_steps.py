@@ -18,6 +18,8 @@ from host_agent.protocol.records import (
     PASS_RING,
     SLOT,
 )
+from host_agent.wire.constants import HEADER_BYTES, HEADER_OFFSET_CHUNK
+from host_agent.wire.header import swap
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 from netsum_common.memory import copy_bytes, pointer
 from sim.core_calls import call_begin, call_offer, call_receive, call_send
@@ -73,7 +75,7 @@ def after_worker(world: Record, host: Integer, owner: Integer, sent: Integer) ->
     for row in range(sent):
         length = np.int64(lengths[row])
         datagram = world.tx + row * world.row_bytes
-        header_only = length == 20
+        header_only = length == HEADER_BYTES
         frame = carray(pointer(world.in_frame), (HEADERS_BYTES,), np.uint8)
         for each in range(HEADERS_BYTES):
             frame[each] = templates[host, 0 if header_only else 1, each]
@@ -130,7 +132,7 @@ def arrive_at_worker(world: Record, entry: Integer, how: Integer) -> Integer:
     kept = min(length, world.row_bytes)
     copy_bytes(np.uintp(world.rx), np.uintp(world.in_frame + HEADERS_BYTES), np.uintp(kept))
     carray(pointer(world.rx_length), (1,), np.int32)[0] = length
-    chunk = np.int64(np.uint32(_chunk_of(world)))
+    chunk = np.int64(swap(carray(pointer(world.rx + HEADER_OFFSET_CHUNK), (1,), np.uint32)[0]))
     slot = slots[chunk & (world.slots - 1)]
     at_pass, at_index = slot.pass_number, slot.index
     words = carray(pointer(world.targets), (world.owners, world.words), np.uint32)
@@ -146,12 +148,6 @@ def arrive_at_worker(world: Record, entry: Integer, how: Integer) -> Integer:
     if core.failure == FAILURE_MISMATCH and failure == FAILURE_NONE and not _anyone_disagrees(world, owner):
         return np.int64(w.DISPUTED_FALSELY)
     return after_call(world, host, owner, how)
-
-
-@compiled
-def _chunk_of(world: Record) -> Integer:
-    data = carray(pointer(world.rx), (20,), np.uint8)
-    return np.int64(data[12]) << 24 | np.int64(data[13]) << 16 | np.int64(data[14]) << 8 | np.int64(data[15])
 
 
 @compiled

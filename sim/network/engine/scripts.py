@@ -26,7 +26,7 @@ def scripted_action(world: Record, link: Integer, packet: Integer) -> tuple[Inte
         return np.int64(PASSES), np.int64(0)
     words = carray(pointer(frame_address(world, packet) + HEADERS_BYTES), (HEADER_WORDS,), np.uint32)
     header = read_header(words)
-    kind, worker, chunk = header[1], header[6], header[9]
+    kind, worker, chunk = header[1], header[8], header[11]
     scripts = carray(pointer(world.scripts), (world.script_count,), SCRIPT)
     for at in range(world.script_count):
         script = scripts[at]
@@ -35,7 +35,7 @@ def scripted_action(world: Record, link: Integer, packet: Integer) -> tuple[Inte
             and script.kind in (ANY, kind)
             and script.chunk in (ANY, chunk)
             and script.worker in (ANY, worker)
-            and header[3] & script.flags == script.flags
+            and header[2] & script.flags == script.flags
         ):
             script.seen += 1
             if script.seen == script.nth:

@@ -52,8 +52,8 @@ def note(
         if described.length >= HEADERS_BYTES + 4 * HEADER_WORDS:
             words = carray(pointer(address + HEADERS_BYTES), (HEADER_WORDS,), np.uint32)
             header = read_header(words)
-            row.slot = header[8]
-            row.chunk = header[9]
+            row.slot = header[10]
+            row.chunk = header[11]
             row.protocol = header[1]
-            row.worker = header[6]
+            row.worker = header[8]
     world.trace_count += 1

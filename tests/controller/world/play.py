@@ -12,6 +12,7 @@ from controller.entries import Entry
 from controller.service.registry import RegistryOptions
 from controller.service.serve import ServiceOptions
 from host_agent.job_api import jobs_pb2
+from host_agent.wire.constants import VERSION
 from tests.controller.service_harness import PROGRAM
 from tests.controller.world.clients import Operator, Worker
 from tests.controller.world.disk import Disk
@@ -158,7 +159,7 @@ class World:
         self._names += 1
         hosts = list(self.story.setting.network.hosts.values())
         request = jobs_pb2.JoinRequest(
-            job=job, rank=rank, world_size=size, addresses=[hosts[host % len(hosts)].ip]
+            job=job, rank=rank, world_size=size, addresses=[hosts[host % len(hosts)].ip], packets=VERSION
         )
         for name, value in options.items():
             if name == "slots":

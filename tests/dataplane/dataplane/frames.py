@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 
 CONTRIBUTE, RESULT, PROBE, STATUS = 1, 2, 3, 4
 SUM, MAX, BOR = 1, 2, 3
-LANES, MISMATCH, QUORUM, HEADER_ONLY = 1, 2, 4, 8
+LANES, MISMATCH, HEADER_ONLY, CONGESTED = 1, 2, 4, 8
+UNKNOWN = 0xFFF
+"""In place of the rank of a completer."""
+HEADER = struct.Struct("!BBHIIBBHIHH")
+HEADERS_BYTES = 42 + HEADER.size
+"""Of a frame without lanes."""
+ECT, CE = 2, 3
+"""In the IPv4 type of service."""
 NETSUM_PORT = 28275
 
 IPV4, ARP = 0x0800, 0x0806
@@ -89,25 +96,28 @@ class Netsum:
     lanes: Sequence[int] | None = None
     status: tuple[int, int] | None = None
     flags: int | None = None
-    version: int = 1
+    version: int = 2
+    level: int = 0
+    completer: int = UNKNOWN
+    quorum: int = 0
 
     def with_(self, **changes: object) -> "Netsum":
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def pack(self) -> bytes:
         flags = (LANES if self.lanes is not None else 0) if self.flags is None else self.flags
-        head = struct.pack(
-            "!BBHIBBHIHH",
+        head = HEADER.pack(
             self.version << 4 | self.kind,
-            self.op << 4 | flags,
+            flags,
             self.job_id,
+            self.quorum << 31 | self.op << 28 | self.fingerprint,
             self.token,
             self.worker_id,
             self.num_workers,
             self.pool_index,
             self.chunk,
             self.exponent,
-            self.fingerprint,
+            self.level << 12 | self.completer,
         )
         if self.status is not None:
             head += struct.pack("!II", *self.status)
@@ -119,19 +129,20 @@ class Netsum:
 def describe(frame: bytes) -> str:
     """Describe a frame, for a failing test's message."""
     text = f"{len(frame)} bytes, {frame[0:6].hex(':')} < {frame[6:12].hex(':')}, type {frame[12:14].hex()}"
-    if len(frame) < 62 or frame[12:14] != b"\x08\x00" or frame[23] != UDP:
+    if len(frame) < HEADERS_BYTES or frame[12:14] != b"\x08\x00" or frame[23] != UDP:
         return f"{text}, {frame[14:].hex()}"
     src, dst, src_port, dst_port, length, checksum = struct.unpack("!IIHHHH", frame[26:42])
-    head = struct.unpack("!BBHIBBHIHH", frame[42:62])
+    head = HEADER.unpack_from(frame, 42)
     kind = {1: "CONTRIBUTE", 2: "RESULT", 3: "PROBE", 4: "STATUS"}.get(head[0] & 15, f"kind {head[0] & 15}")
-    rest = frame[62:]
+    rest = frame[HEADERS_BYTES:]
     words = struct.unpack(f"!{len(rest) // 4}i", rest[: len(rest) // 4 * 4])
     return (
         f"{text}, IPv4 {frame[14:26].hex()} {src:#010x} > {dst:#010x}, "
         f"UDP {src_port} > {dst_port} {length} bytes {checksum:#06x}, "
-        f"{kind} op {head[1] >> 4} flags {head[1] & 15} job {head[2]} token {head[3]:#x} "
-        f"worker {head[4]} of {head[5]} index {head[6]} chunk {head[7]} exponent {head[8]} "
-        f"fingerprint {head[9]:#x}, then {len(words)} words {words[:4]}…"
+        f"{kind} flags {head[1]} job {head[2]} token {head[4]:#x} "
+        f"quorum {head[3] >> 31} op {head[3] >> 28 & 7} fingerprint {head[3] & 0xFFFFFFF:#x} "
+        f"worker {head[5]} of {head[6]} index {head[7]} chunk {head[8]} exponent {head[9]} "
+        f"level {head[10] >> 12} completer {head[10] & 0xFFF}, then {len(words)} words {words[:4]}…"
     )
 
 
@@ -151,5 +162,5 @@ def difference(got: Sequence[tuple[int, bytes]], expected: Sequence[tuple[int, b
 def without_unread_lanes(frame: bytes) -> bytes:
     """Cut what a STATUS has behind its IPv4 packet: the lanes that a program of several passes did not get to."""
     is_netsum = frame[12:14] == IPV4.to_bytes(2, "big") and frame[23:24] == bytes([UDP])
-    is_status = is_netsum and frame[42:43] == bytes([0x10 | STATUS])
+    is_status = is_netsum and frame[42:43] == bytes([0x20 | STATUS])
     return frame[: 14 + int.from_bytes(frame[16:18], "big")] if is_status else frame

@@ -12,8 +12,6 @@ PARENT_IP = 0x0A4D0100
 PARENT_MAC = 0x020000990001
 OWN_ID = 5
 """The switch's worker id at its parent."""
-LEVEL = 4
-"""One level, in the flags of a STATUS."""
 TREE_COUNTERS = (
     "passed_up",
     "duplicates_passed_up",

@@ -51,8 +51,8 @@ def test_a_capture_holds_the_frames_of_its_link_with_virtual_times(
     sent, received = packets_of(up), packets_of(down)
     times = [time_ns for time_ns, _ in sent]
     assert times == sorted(times)
-    # The first frame has no lanes: 62 bytes at 10 Gbit/s.
-    assert times[0] == 62 * 8 // 10
+    # The first frame has no lanes: 66 bytes at 10 Gbit/s.
+    assert times[0] == 66 * 8 // 10
     assert {Header.from_bytes(frame[42:]).kind for _, frame in sent} >= {KIND_CONTRIBUTE}
     assert {Header.from_bytes(frame[42:]).kind for _, frame in received} >= {KIND_RESULT}
     for _, frame in sent + received:

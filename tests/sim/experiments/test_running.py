@@ -450,7 +450,7 @@ def test_an_all_reduce_takes_the_time_of_the_formula(
         f'[[job]]\nsize = "1MiB"\nslots = {slots}\nsparse = "never"\n'
     )
     duration_ns = run_point(point(text), programs).rows[0]["duration_ns"]
-    packet_ns, header_ns, way_ns = 1110 * 8 / rate, 86 * 8 / rate, 2000 * latency_us + 500
+    packet_ns, header_ns, way_ns = 1114 * 8 / rate, 90 * 8 / rate, 2000 * latency_us + 500
     trip_ns = way_ns + 2 * packet_ns
     rounds_ns = max(1023 * packet_ns, (1024 / slots - 1) * trip_ns + (slots - 1) * packet_ns)
     opening_ns = max(way_ns + 2 * header_ns, slots * header_ns)

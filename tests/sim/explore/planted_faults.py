@@ -43,7 +43,7 @@ class Planted:
 
 PLANTED: Final = (
     Planted("quorum of nine or more", "v1model/quorum.p4", "(bit<8>) sums & 0x3F", "(bit<8>) sums & 0x07"),
-    Planted("op not compared", "v1model/slot.p4", "++ hdr.netsum.op ++", "++ 4w1 ++"),
+    Planted("op not compared", "v1model/slot.p4", "++ hdr.netsum.op ++", "++ 3w1 ++"),
     Planted(
         "pool range not checked",
         "v1model/netsum.p4",

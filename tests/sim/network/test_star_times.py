@@ -15,7 +15,7 @@ from topologies import generated
 
 BUILD = Path(__file__).resolve().parents[3] / "p4" / "build"
 PS_PER_S = 10**12
-HEADERS_BYTES = 62
+HEADERS_BYTES = 66
 
 
 def star(

@@ -17,7 +17,7 @@ from tests.sim.traces.files import FORMATS, chakra_node, training, write_chakra
 CONTENDERS = ("netsum", "ring", "halving-doubling", "tree", "ps", "ps-colocated", "omnireduce")
 COLLECTIVES = ("all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter", "all-to-all")
 MB = 1 << 20
-HASHES = {"chakra": "d05045bcb0e3632c", "goal": "102347bea2247f5b", "aicb": "1c2f8a73c9ec95bd"}
+HASHES = {"chakra": "1e43efe80c2ce897", "goal": "102347bea2247f5b", "aicb": "64bf53926b19336d"}
 """Expected rows of netsum and a ring with loss, by format."""
 
 
@@ -64,7 +64,7 @@ def test_a_collective_takes_the_bytes_that_its_algorithm_sends(
     share = {"all-reduce": 1.5, "broadcast": 1, "reduce": 1}.get(kind, 0.75) if contender == "ring" else 1
     if kind in ("all-to-all", "all-gather"):
         share = 0.75
-    payload, wire = (1448, 1538) if contender == "ring" or kind == "all-to-all" else (256, 342)
+    payload, wire = (1448, 1538) if contender == "ring" or kind == "all-to-all" else (256, 346)
     bound_ns = share * 4 * MB * wire / payload * 8 / 10
     assert bound_ns < row["iteration_ns"] < 1.13 * bound_ns
 

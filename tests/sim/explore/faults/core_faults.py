@@ -159,7 +159,7 @@ CORE_FAULTS: Final = (
         "arrivals",
         (
             (
-                "        learn_exponent(record.payload, slot.index, header[10])\n",
+                "        learn_exponent(record.payload, slot.index, exponent)\n",
                 "        learn_exponent(record.payload, slot.index, slot.exponent)\n",
             ),
         ),

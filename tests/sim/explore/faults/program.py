@@ -34,10 +34,10 @@ class Program:
 
     def branches(self, *pieces: str) -> list[Document]:
         """Return the branches whose condition, written as text, contains all of the pieces, in order."""
-        return [c for c in self.conditions() if all(p in "^" + written(c["expression"]) for p in pieces)]
+        return [c for c in self.conditions() if all(p in f"^{written(c['expression'])}$" for p in pieces)]
 
     def branch(self, *pieces: str) -> Document:
-        """Return the one branch whose condition contains all of the pieces; "^" stands for its beginning."""
+        """Return the one branch whose condition contains all of the pieces; "^" and "$" stand for its ends."""
         found = self.branches(*pieces)
         assert len(found) == 1, (
             f"{len(found)} branches on {pieces}: {[written(c['expression']) for c in found]}"

@@ -183,7 +183,7 @@ PROGRAM_FAULTS: Final = (
         "first-lanes-added",
         "the first lanes are added to what the slot holds",
         (SUMS,),
-        _on("^(scalars.slot_marks == 0x00", taken=False),
+        _on("^((scalars.slot_marks & 0x01) == 0x00)$", taken=False),
     ),
     Fault(
         "collective-not-compared",

@@ -31,8 +31,9 @@ _NOT_COMPLETE_OR_OTHER: Final = "or (scalars.slot_seen !="
 _IS_FINAL: Final = "^((scalars.slot_marks & 0x02) !="
 _IS_OLDER: Final = "slot_age >>"
 _STATUS_DOWN: Final = "assign scalars.target_metadata_t._shared_outcome15 0x0d"
-_LEVEL_DOWN: Final = "assign netsum.flags (((scalars.answer_flags"
-_WITH_LANES, _WITHOUT_LANES = "assign scalars.slot_marks 0x03", "assign scalars.slot_marks 0x02"
+_LEVEL_DOWN: Final = "assign netsum.level ((scalars.answer_level + 0x01)"
+_WITH_LANES = "assign scalars.slot_marks ((scalars.slot_mark | 0x02) | 0x01)"
+_WITHOUT_LANES = "assign scalars.slot_marks (scalars.slot_mark | 0x02)"
 _KIND: Final = {"type": "field", "value": ["netsum", "kind"]}
 _OUTCOME: Final = {"type": "field", "value": ["scalars", "target_metadata_t._shared_outcome15"]}
 _RESULT, _PROBED, _PASSED_UP_AGAIN = 2, 4, 11
@@ -78,8 +79,8 @@ def _older_result(program: Program) -> None:
 
 
 def _level_not_counted(program: Program) -> None:
-    flags = program.primitive(program.action(_LEVEL_DOWN), _LEVEL_DOWN)
-    flags["parameters"][1] = {"type": "field", "value": ["scalars", "answer_flags"]}
+    level = program.primitive(program.action(_LEVEL_DOWN), _LEVEL_DOWN)
+    level["parameters"][1] = {"type": "field", "value": ["scalars", "answer_level"]}
 
 
 TREE_FAULTS: Final = (

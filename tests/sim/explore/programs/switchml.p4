@@ -12,7 +12,6 @@
 #include "../../../../p4/shared/constants.p4"
 #include "../../../../p4/shared/types.p4"
 #include "../../../../p4/shared/protocol_headers.p4"
-#include "../../../../p4/shared/quorum_constants.p4"
 #include "../../../../p4/v1model/shim.p4"
 #include "../../../../p4/v1model/lane.p4"
 #define LANES 8
