@@ -18,14 +18,13 @@ class DiLoCo(Strategy):
     is the inner one, whose state stays at the worker.
 
     With `fragments` > 1 it is streaming DiLoCo: the parameters' vector is cut into equal fragments, and every
-    `sync_every` / `fragments` steps the next fragment has its outer step, so that a worker never sends more at a time. With a
-    `fragment_sync_delay` the worker computes on for this many steps while the fragment is averaged. Options are called as in
-    torchft.
+    `sync_every` / `fragments` steps the next one has its outer step, so that a worker never sends more at a time. With a
+    `fragment_sync_delay` the worker computes on while a fragment is averaged. Options are called as in torchft.
 
     `sync_every`: inner steps between two outer ones of the same fragment, H. `after`: steps before them whose gradients are
     averaged one by one. `outer_rate`: learning rate of the outer step. `outer_momentum`: of the Nesterov momentum. `fragments`:
-    how many; divide `sync_every`. `fragment_sync_delay`: τ, less than `sync_every` / `fragments`; averages then take a process
-    group of their own. `fragment_update_alpha`: share of the worker's own fragment in the one that it goes on with after an
+    how many; divide `sync_every`. `fragment_sync_delay`: steps, less than `sync_every` / `fragments`; averages then take a group
+    of their own. `fragment_update_alpha`: share of the worker's own fragment in the one that it goes on with after an
     outer step. `should_quantize`: outer gradients of 4 bits (block-float), which the switch adds.
 
     References
@@ -61,9 +60,7 @@ class DiLoCo(Strategy):
         **common: Any,
     ) -> None:
         if should_quantize:
-            self.require(
-                common.get("compression") is None, "expected should_quantize or compression, not both"
-            )
+            self.require(common.get("compression") is None, "give should_quantize or compression, not both")
             common["compression"] = make_compressor("block-float", bits=4)
         super().__init__(model, optimizer, **common)
         self.outer_rate, self.outer_momentum, self.alpha = outer_rate, outer_momentum, fragment_update_alpha
@@ -71,16 +68,13 @@ class DiLoCo(Strategy):
         self._interval = sync_every // fragments
         self.require(
             sync_every % fragments == 0 and self.delay < self._interval,
-            f"expected fragments that divide sync_every, and a fragment_sync_delay below sync_every / fragments, not "
-            f"sync_every={sync_every}, fragments={fragments}, fragment_sync_delay={self.delay}",
+            f"expected fragments that divide sync_every, and a fragment_sync_delay below {sync_every} / {fragments}",
         )
         self._own = self.exchange
         if self.delay:  # Collectives of the trainer may come while a fragment is averaged.
             self._own = self.exchange.within([list(range(self.workers))])
             self._own.reducer = self.exchange.reducer
-        self._under_way: Callable[[], Tensor] | None = (
-            None  # Waits for the average of the fragment under way.
-        )
+        self._under_way: Callable[[], Tensor] | None = None  # Waits for the average under way.
         self._arrived: Tensor | None = None  # An average that was waited for before its outer step was due.
 
     def at_start(self) -> None:
@@ -96,16 +90,14 @@ class DiLoCo(Strategy):
         return True
 
     def after_step(self) -> None:
-        """Take the outer step that is due, and begin to average the next fragment."""
+        """Begin to average the next fragment, or take the outer step of the one that is due."""
         if self._local <= 0:
             self.reference = self.vector()
             return
-        if (self._local - self.delay) % self._interval == 0:
-            self._outer_step(self._latest)
         if self._local % self._interval == 0:
             self._begin(self._latest)
-            if not self.delay:
-                self._outer_step(self._latest)
+        if (self._local - self.delay) % self._interval == 0:
+            self._outer_step(self._latest)
 
     def at_end(self) -> None:
         """Take an outer step of every fragment that has changed since its last one."""
@@ -130,20 +122,18 @@ class DiLoCo(Strategy):
         return self.steps - self.after
 
     @property
-    def _latest(self) -> int:
-        """Fragment whose average began last."""
+    def _latest(self) -> int:  # The fragment whose average began last.
         return (self._local // self._interval - 1) % self.fragments
 
     def _part(self, number: int) -> slice:
-        size = self.reference.numel()
-        return slice(number * size // self.fragments, (number + 1) * size // self.fragments)
+        edges = (each * self.reference.numel() // self.fragments for each in (number, number + 1))
+        return slice(*edges)
 
     def _begin(self, number: int) -> None:
-        gradient = (self.reference - self.vector())[self._part(number)]
-        self._under_way = self._own.begin_mean(gradient, f"model{number or ''}", in_thread=self.delay > 0)
+        change = (self.reference - self.vector())[self._part(number)]
+        self._under_way = self._own.begin_mean(change, f"model{number or ''}", in_thread=self.delay > 0)
 
     def _average(self) -> Tensor | None:
-        """Return the average under way, once it is there; None if there is none."""
         wait, self._under_way = self._under_way, None
         return self._arrived if wait is None else wait()
 
@@ -156,5 +146,5 @@ class DiLoCo(Strategy):
         self.momentum[part] = momentum = self.outer_momentum * self.momentum[part] + gradient
         self.reference[part] -= self.outer_rate * (gradient + self.outer_momentum * momentum)
         model = self.vector()
-        model[part] = torch.lerp(self.reference[part], model[part], self.alpha)
+        model[part] = self.reference[part].lerp(model[part], self.alpha)
         self.load(model)
