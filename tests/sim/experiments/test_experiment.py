@@ -102,7 +102,7 @@ def test_copies_of_a_job_share_hosts_or_have_their_own() -> None:
             JOB + '[[background]]\nsource = "h1"\ntarget = "h2"\nrate = "1gbit"\npacket = 9000',
             r"background\[0\].packet: expected at most 1514 bytes, found 9000",
         ),
-        ("[topology]\nmtu = 1000\n" + JOB, "expected 1072 or more for packets of 256 lanes, found 1000"),
+        ("[topology]\nmtu = 1000\n" + JOB, "expected 1076 or more for packets of 256 lanes, found 1000"),
         (
             '[transport]\nsegment = 8948\n[[job]]\ncontender = "ring"',
             "expected 9000 or more for packets of the transport's segments, found 1500",
