@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.jobs import WorkerEndpoint
+from host_agent.wire.constants import HEADER_BYTES, STATUS_BYTES
 from host_agent.words import plural
 from sim.errors import SimulationError
 from sim.frames import FIRST_UDP_PORT, HEADERS_BYTES
@@ -25,7 +26,7 @@ from topologies.topology import HostSpec, LinkEnd, LinkSpec, SwitchSpec, Topolog
 
 ENDPOINTS_PER_NODE: Final = 16  # Workers of a host at a time.
 NAMED_WORKERS: Final = 4  # How many workers an error names.
-_HEADER_ONLY_BYTES: Final = HEADERS_BYTES + 28
+_HEADER_ONLY_BYTES: Final = HEADERS_BYTES + HEADER_BYTES + STATUS_BYTES
 """No frame without lanes is longer: headers, the protocol's header, a STATUS."""
 
 

@@ -321,7 +321,7 @@ def test_a_job_shows_what_zeros_saved(netsum: Netsum, controller: str) -> None:
         finally:
             done.set()
     # Each way 97 of 100 packets less: two for blocks, one for the bitmap; and a header in place of the other's block.
-    saved = 2 * (2 * 97 * (20 + 256) + 256)
+    saved = 2 * (2 * 97 * (24 + 256) + 256)
     line = f"sparse: 1 of 2 collectives; not zero: 1.00% of a worker's blocks, 2.00% of all workers'; {saved:,} bytes saved"
     assert line in " ".join(shown.split())  # Long lines are wrapped at the width of the terminal.
     assert line in " ".join(watched.split())

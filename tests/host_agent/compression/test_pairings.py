@@ -31,7 +31,10 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "count-sketch": {"fraction": 1.0, "keep": 0.1},
     **{
         name: {"fraction": 0.25}
-        for name in ("random-k", "random-k-independent", "random-block-float", "top-k", "dgc", "agreed-top-k")
+        for name in (
+            *("random-k", "random-k-independent", "random-block-float", "top-k", "dgc", "agreed-top-k"),
+            *("chunk-top-k", "agreed-chunk-top-k"),
+        )
     },
     "block-top-k": {"fraction": 0.25, "block": 4},
     "qsparse": {"fraction": 0.25, "levels": 1},

@@ -20,7 +20,18 @@ TROUBLE = "is read only about PROBEs, STATUSes and failures; the state is not co
 REASONS: dict[str, dict[str, str]] = {
     "core": {
         **dict.fromkeys(
-            ("job_id", "token", "worker_id", "num_workers", "lanes", "headroom", "levels", "reach", "quorum"),
+            (
+                "job_id",
+                "token",
+                "worker_id",
+                "rank",
+                "num_workers",
+                "lanes",
+                "headroom",
+                "levels",
+                "reach",
+                "quorum",
+            ),
             ADMISSION,
         ),
         **dict.fromkeys(("path_worker", "path_mask", "timeout_ns"), ADMISSION),
