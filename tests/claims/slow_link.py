@@ -61,7 +61,7 @@ METHODS: Final = {
 
 @dataclass(frozen=True)
 class Trained:
-    """A training: the loss at each look, and what the workers did."""
+    """A training: the loss at each look, and the workers' results."""
 
     losses: list[float]
     sent_bytes: int  # By a worker.

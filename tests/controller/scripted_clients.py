@@ -63,7 +63,7 @@ class Disk:
 
 
 class Worker:
-    """A worker that answers what a controller says; what it heard last is in `epoch`, `rank`, `world_size` and `refusal`."""
+    """A worker that answers a controller; the last message that it heard is in `epoch`, `rank`, `world_size` and `refusal`."""
 
     def __init__(self, world: "World", job: str, rank: int, world_size: int, **options: Any) -> None:
         self.epoch = self.rank = self.world_size = 0
@@ -147,7 +147,7 @@ class Worker:
 
 
 class Agent:
-    """The agent of a host that can add for jobs, on a switch that only records what is written."""
+    """The agent of a host that can add for jobs, on a switch that only records writes."""
 
     def __init__(self, world: "World", name: str = "agg") -> None:
         self._world = world
@@ -273,7 +273,7 @@ class World:
 async def world_on(
     folder: Path, network: ControlledNetwork, disk: Disk | None = None, **registry: Any
 ) -> AsyncIterator[World]:
-    """Run a service on switches that only record what is written to them."""
+    """Run a service on switches that only record writes."""
     disk = disk or Disk()
     switches = {name: FakeSwitch() for name in network.switches}
     with pytest.MonkeyPatch.context() as patch:

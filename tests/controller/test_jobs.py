@@ -100,7 +100,7 @@ def test_a_job_takes_no_epoch_that_its_workers_had_on_other_switches() -> None:
     ledgers.reserve(request, ["s1"], 64)
     children = tuple(sending_to(SWITCH[0], endpoints(2), SWITCH[1]))
     tree = Tree((Branch("s1", children, ((0,), (1,)), None),), {})
-    # Its workers have been given several epochs within one second.
+    # A job's workers have been given several epochs within one second.
     assert ledgers.admit(request, tree, token=1, unix_seconds=1000, last_epoch=1003)["s1"].epoch == 1004
 
 

@@ -244,7 +244,7 @@ def test_keys_and_names_for_screen_readers(bench: Bench, tab: Browser) -> None:
     assert reached[:3] == ["Skip to the contents", "netsum", "train"]
     while tab.run("document.activeElement.innerText") != "train":
         tab.press("Tab", 9)
-    # Neither a snapshot nor an entry that comes and goes before it takes the focus away.
+    # The focus stays, whether a snapshot comes, or an entry before it comes and goes.
     tab.run("page.snapshot.marked = true")
     tab.until("!page.snapshot.marked")
     assert tab.run("document.activeElement.innerText") == "train"

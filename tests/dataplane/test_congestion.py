@@ -51,7 +51,7 @@ def test_no_mark_outlives_its_chunk_or_comes_from_another_packet(target: Target,
     parts = [lanes_of(target, each) for each in range(2)]
     for chunk in (0, 2):
         job.expect(with_service(job.contribution(0, chunk, parts[0]), ECT if chunk else CE))
-        # Neither a duplicate's mark nor a PROBE's is of a contribution that was added.
+        # The marks of a duplicate and of a PROBE do not count, as neither adds a contribution.
         if chunk:
             job.expect(with_service(job.contribution(0, chunk, parts[0]), CE))
             job.expect(with_service(job.probe(1, chunk), CE), with_service(job.status(1, chunk, 0b01), ECT))

@@ -16,7 +16,7 @@ STEPS = 20_000
 
 
 class Schedule:
-    """Workers that send again and again what is not answered, and everything under way in one bag."""
+    """Workers that send unanswered packets again and again, and everything under way in one bag."""
 
     def __init__(self, target: RecirculatingTarget, job: Job, seed: int) -> None:
         self.target, self.job, self.source = target, job, random.Random(seed)

@@ -1,4 +1,4 @@
-"""Packets for the netsum port that are not exactly what the protocol says: counted, dropped, no trace."""
+"""Packets for the netsum port that deviate from the protocol: counted, dropped, no trace."""
 
 import itertools
 from collections.abc import Iterable, Iterator

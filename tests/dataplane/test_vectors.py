@@ -12,7 +12,7 @@ from tests.dataplane.dataplane.target import Packet, Target
 
 STATUS_BYTES = 8
 
-epochs = itertools.count(1)  # Those of all other tests are seconds of the clock.
+epochs = itertools.count(1)  # The epochs of all other tests are seconds of the clock.
 
 
 def packets(frames: list[list[object]]) -> list[Packet]:

@@ -100,7 +100,7 @@ def test_old_epochs_packets_and_slots_are_void(target: Target, make_job: MakeJob
     old.end()
     new = make_job(job_id=7, slot_base=old.slot_base)
     parts = lanes_of(target, 1), lanes_of(target, 2)
-    for chunk in range(8):  # lower numbers than what the slots hold
+    for chunk in range(8):  # lower numbers than those in the slots
         new.expect(new.contribution(1, chunk, parts[1]))
         with new.counting(not_admitted=2):
             new.expect([old.contribution(0, chunk, parts[0]), old.contribution(0, 100 + chunk, parts[0])])

@@ -1,4 +1,4 @@
-"""Collectives that differ are distinguished but for one pair in 2^28, whatever the difference."""
+"""Collectives that differ are distinguished but for one pair in 2^28, for any difference."""
 
 from itertools import combinations, pairwise
 from typing import Any

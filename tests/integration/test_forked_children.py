@@ -51,7 +51,7 @@ def close_all(*opened: Closing) -> None:
 
 
 def in_child(body: Callable[[], Any]) -> str:
-    """Return what a forked child returns, or the error that it gets; it must be soon."""
+    """Return a forked child's result, or the error that it gets; it must be soon."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

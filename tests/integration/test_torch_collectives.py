@@ -24,7 +24,7 @@ CHECKS: list[Callable[[int, int], None]] = []
 
 
 def check(function: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    """Mark what all ranks are to do together."""
+    """Mark a function that all ranks run together."""
     CHECKS.append(function)
     return function
 

@@ -1,4 +1,4 @@
-"""torch.compile over netsum: each pattern gives what the same program gives uncompiled."""
+"""torch.compile over netsum: each pattern gives the results of the same program uncompiled."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

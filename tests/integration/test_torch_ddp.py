@@ -20,7 +20,7 @@ USAGES: list[Callable[[int, int], list[float]]] = []
 
 
 def usage(function: Callable[[int, int], list[float]]) -> Callable[[int, int], list[float]]:
-    """Mark what all ranks are to do together; all end with the same parameters, or gradients."""
+    """Mark a function that all ranks run together; all end with the same parameters, or gradients."""
     USAGES.append(function)
     return function
 

@@ -118,7 +118,7 @@ class Ranks:
             self._pipes.append(ours)
 
     def _gather(self, deadline: float) -> tuple[list[Any], bool]:
-        """Return what the ranks returned, and whether all of them live."""
+        """Return the ranks' results, and whether all of them live."""
         outcomes: dict[int, Any] = {}
         whole = True
         while len(outcomes) < self.world:

@@ -1,4 +1,4 @@
-"""What a release consists of: one version everywhere, and a command that refuses before it builds."""
+"""Parts of a release: one version everywhere, and a command that refuses before it builds."""
 
 import re
 import shutil

@@ -105,7 +105,7 @@ def _fates(name: str) -> list[str]:
                 process.join()
 
 
-# These reduce over a job with a quorum, whose communicator has errors of its own, and not over Gloo.
+# Such ranks reduce over a job with a quorum, whose communicator has errors of its own, and not over Gloo.
 @pytest.mark.parametrize("name", sorted(STRATEGIES.keys() - {"backup", "decoupled-diloco"}))
 def test_a_killed_worker_is_an_error_with_a_name_or_the_others_go_on(name: str) -> None:
     fates = _fates(name)

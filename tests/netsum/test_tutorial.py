@@ -61,7 +61,7 @@ def run(commands: list[str], folder: Path) -> str:
 
 
 def copy_of_the_program(folder: Path) -> None:
-    """Copy what a change of the P4 program touches."""
+    """Copy the files that a change of the P4 program touches."""
     for name in ("p4", "tests"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored, dirs_exist_ok=True)

@@ -176,7 +176,7 @@ def _tree(x: Explored, epoch: int) -> tuple[trees.Model, State]:
                 past[after] |= past[x.search.arrays["parents"][after]]
     cells, seen = _cells_of_tree(x, epoch, contents, (nodes, rounds))
     every = np.arange(n)
-    for s in range(1, switches):  # What has ended below is no longer in flight; the slot has it.
+    for s in range(1, switches):  # A chunk that has ended below is no longer in flight; the slot has it.
         for v in range(2):
             tag, value = cells["tag"][:, s, v], cells["lanes"][:, s, v]
             leaves = [each for each in range(switches, nodes) if under[each, s]]

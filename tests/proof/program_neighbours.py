@@ -1,4 +1,4 @@
-"""What a compiled program does with frames that are not of the protocol: ARP, echo, forwarding, frames of the controller."""
+"""A compiled program's treatment of frames that are not of the protocol: ARP, echo, forwarding, frames of the controller."""
 
 from collections.abc import Iterator
 

@@ -40,7 +40,7 @@ class Switch(FakeSwitch):
 
     @property
     def recorded(self) -> RecordedTables:
-        """What it holds."""
+        """Entries of the switch."""
         if "_recorded" not in self.__dict__:
             self.__dict__["_recorded"] = RecordedTables(_OWNED, self._may_fail)
         return self.__dict__["_recorded"]  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""What holds in a tree: S1, and R1, R2, S2 with epochs; runs without a rule."""
+"""Theorems of trees: S1, and R1, R2, S2 with epochs; runs without a rule."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

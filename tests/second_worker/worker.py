@@ -29,7 +29,7 @@ KIND, OP, FLAG = (
 )
 BIAS, ALL_ZERO, NON_FINITE = (int(SPEC["exponent"][name]) for name in ("bias", "all_zero", "non_finite"))
 VERSIONS, NUMBERS = int(SPEC["pool"]["versions"]), 1 << dict(HEADER)["chunk"]
-UNKNOWN = int(SPEC["completer"]["unknown"])  # It names itself in no packet.
+UNKNOWN = int(SPEC["completer"]["unknown"])  # No packet names it.
 PROBE_NUMBERS, TIMED_PROBES = 8191, 256
 FIRST_RTO_S, GRANULARITY_S = 0.01, 0.001
 LATER_RESULTS = 3

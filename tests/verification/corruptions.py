@@ -56,14 +56,14 @@ REQUESTS: Final[dict[str, Callable[[int, int, int], Planned]]] = {
     "broadcast": lambda rank, ranks, seed: BroadcastRequest(values(rank, 200, seed), 1 % ranks),
     "barrier": lambda rank, ranks, seed: BarrierRequest(),
 }
-"""Whose results are proven whole."""
+"""Requests whose results are proven whole."""
 
 PARTLY_PROVEN: Final[dict[str, Callable[[int, int, int], Planned]]] = {
     "float32 max": lambda rank, ranks, seed: AllReduceRequest(values(rank, 200, seed), "max"),
     "float64 min": lambda rank, ranks, seed: AllReduceRequest(values(rank, 150, seed, "float64"), "min"),
     "int32 bor": lambda rank, ranks, seed: AllReduceRequest(values(rank, 200, seed, "int32"), "bor"),
 }
-"""Of which only what is missing or differs between workers shows."""
+"""Requests whose check shows missing contributions and differences between workers alone."""
 
 
 @dataclass

@@ -57,7 +57,9 @@ class Datagrams:
 
     words: npt.NDArray[Any]  # >u4 (n, header + lanes + 1)
     lengths: npt.NDArray[np.int32]  # 0: lost.
-    workers: npt.NDArray[np.int64]  # Whose they are; between switches: the cable's number, from theirs on.
+    workers: npt.NDArray[
+        np.int64
+    ]  # The datagrams' workers; between switches: the cable's number, from theirs on.
 
     def field(self, name: str) -> npt.NDArray[np.int64]:
         """A field of all headers."""

@@ -39,7 +39,7 @@ class Limited(Cables):
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one collective at one worker: milliseconds, and bytes that it sent, with all headers and the wire's framing."""
+    """Cost of one collective at one worker: milliseconds, and bytes that it sent, with all headers and the wire's framing."""
 
     ms: float
     sent_bytes: int

@@ -1,4 +1,4 @@
-"""Where corruptions are tried: jobs on the embedded engine, on the kernel's, on trees of switches, with quorums, and over
+"""Places for corruptions: jobs on the embedded engine, on the kernel's, on trees of switches, with quorums, and over
 shared memory."""
 
 import atexit
@@ -62,7 +62,7 @@ def hostile_rings() -> HostileRings:
 
 @dataclass(frozen=True)
 class Site:
-    """A network with a job on it. `start`: makes the job anew. `requests`: what its workers do."""
+    """A network with a job on it. `start`: makes the job anew. `requests`: those of its workers."""
 
     workers: int
     start: Callable[[], HostileNetwork | HostileRings]

@@ -80,7 +80,7 @@ class Worker:
         attach = jobs_pb2.Reattachment(job=self.job, rank=rank, lease=self._lease, epoch=self.epoch)
         call.say(FromWorker(attach=attach))
 
-    # What it does by itself
+    # Requests
 
     def say(self, **message: Any) -> None:
         if self._call is not None and self.alive:
@@ -128,7 +128,7 @@ class Worker:
             self.began += collectives
             self.ended = self.began
 
-    # What it hears
+    # Answers
 
     def heard(self, call: Call, message: ToWorker) -> None:
         if call is not self._call or not self.alive:

@@ -78,7 +78,7 @@ class Simulation:
         self.steps = 0
         self.events: deque[str] = deque(maxlen=60)  # The last steps, in words.
         self.faults: list[str] = []
-        self.folder = "a new folder"  # Its name differs from run to run, so steps name it in this way.
+        self.folder = "a new folder"  # Steps do not show the name, which differs from run to run.
         self._seed, self._mixing, self._busy_s = seed, mixing, busy_s
         self._random = Random(f"{seed} order")
         self._due: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
@@ -228,7 +228,7 @@ class Loop(asyncio.BaseEventLoop):
             for _ in range(3):  # Handlers of the end may wait once more.
                 try:
                     coroutine.close()
-                except (RuntimeError, Killed, Exception):  # The coroutine is what has just been killed.
+                except (RuntimeError, Killed, Exception):  # The coroutine has just been killed.
                     continue
                 break
         self.tasks.clear()

@@ -77,7 +77,7 @@ class Call:
             self.simulation.faults.append(f"the call of {self.name} ended with {error!r}")
             status = ("UNKNOWN", repr(error))
         result = None if error is not None or task.cancelled() else task.result()
-        if result is not None:  # Of a call that is no stream.
+        if result is not None:  # The call is no stream.
             self._to_caller(self._hear, result)
         self._to_caller(self._end, *status)
 

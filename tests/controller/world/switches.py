@@ -37,7 +37,7 @@ def _engine(number: int) -> InProcessWriter:
 
 
 class Watcher(Protocol):
-    """Is told of what a switch admits."""
+    """Hears of the epochs that a switch admits."""
 
     def admits(self, switch: "SimulatedSwitch", epoch: Epoch, entry: Entry) -> None:
         """An entry of an epoch is about to be inserted."""

@@ -49,7 +49,7 @@ def test_stories_of_some_seeds_break_no_invariant(first: int) -> None:
     outcomes = [play(story_of(seed)) for seed in range(first, first + 10)]
     told = [f"seed {each.story.seed}: {each.fault}\n{each.story}" for each in outcomes if each.fault]
     assert not told, "\n".join(told)
-    # They are not all idle.
+    # The stories are not all idle.
     assert sum(each.happened["admitted"] for each in outcomes) > 10
     assert sum(each.happened["store: commits"] for each in outcomes) > 100
 

@@ -11,7 +11,7 @@ UNKNOWN = 0xFFF
 """In place of the rank of a completer."""
 HEADER = struct.Struct("!BBHIIBBHIHH")
 HEADERS_BYTES = 42 + HEADER.size
-"""Of a frame without lanes."""
+"""Length of a frame without lanes."""
 ECT, CE = 2, 3
 """In the IPv4 type of service."""
 NETSUM_PORT = 28275

@@ -94,7 +94,7 @@ def test_a_learner_ten_times_slower_delays_no_other_and_has_the_same_model() -> 
 
 
 def test_a_late_change_goes_into_the_next_one() -> None:
-    """A slow learner that is needed now and then has not lost what it learned while the others went on."""
+    """A slow learner that is needed now and then keeps the result of its steps while the others went on."""
     inputs, targets = tasks.rows(WORKERS - 1)
     start = float(tasks.mean_square(tasks.linear_model(seed=1), inputs, targets).detach())
     for each in trained(3, 2.5, rounds=40):

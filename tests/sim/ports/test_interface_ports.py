@@ -156,7 +156,7 @@ def test_frames_beyond_the_ring_are_counted(cables: Cables) -> None:
         found = frames_of(ports, places + 1)
         assert len(found) == places + 1
         assert ports.receive(0) == 0
-        # Read twice, as the kernel forgets what it has reported.
+        # Read twice, as the kernel forgets reported counts.
         assert [ports.statistics()[1]["overrun"] for _ in range(2)] == [500, 500]
 
 
