@@ -23,7 +23,8 @@ $(VENV)/.with-%: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "netsum needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo 'installing netsum and the extra "$*" into $(VENV), which takes a minute ($(SIZE_$*))'
-	@$(PYTHON) -m venv $(VENV)
+	@# Made once: venv of another Python would leave a mixture of two.
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# Bytecode of what is used is compiled at its first import: that halves the time of the installation.
 	@$(BIN)/pip install --quiet --no-compile --editable '.[$*]'
 	@touch $@
