@@ -30,11 +30,49 @@ class OfOneProcess(ABC):
 _all: weakref.WeakSet[OfOneProcess] = weakref.WeakSet()
 
 
+class _PausedCollection:
+    """The collection of garbage, paused from before a fork until the child has set what it inherits apart.
+
+    A collection in the child would end inherited objects of gRPC, which crash or wait for ever without their threads. It may
+    begin with any allocation, also in what other modules do after a fork.
+    """
+
+    def __init__(self) -> None:
+        self._forking = 0  # Threads may fork at the same time.
+        self._was_enabled = False
+
+    def before(self) -> None:
+        self._was_enabled |= gc.isenabled()
+        self._forking += 1
+        gc.disable()
+
+    def after_in_parent(self) -> None:
+        self._forking -= 1
+        if self._forking == 0:
+            self._end()
+
+    def after_in_child(self) -> None:
+        self._forking = 0
+        gc.freeze()
+        self._end()
+
+    def _end(self) -> None:
+        if self._was_enabled:
+            gc.enable()
+        self._was_enabled = False
+
+
+_collection = _PausedCollection()
+
+
 def _close_all_in_child() -> None:
-    # A garbage collection in the child would end inherited objects of gRPC, which crash without their threads.
-    gc.freeze()
+    _collection.after_in_child()
     for each in list(_all):
         each.close_in_child()
 
 
-os.register_at_fork(after_in_child=_close_all_in_child)
+os.register_at_fork(
+    before=_collection.before,
+    after_in_parent=_collection.after_in_parent,
+    after_in_child=_close_all_in_child,
+)

@@ -187,7 +187,15 @@ def test_a_child_cannot_take_part_in_its_parents_place(service: str, state: str)
 
 
 GARBAGE = """
-import asyncio, gc, os, signal, threading
+import asyncio, gc, os, signal, sys, threading
+
+def allocate_in_child():
+    signal.alarm(20)
+    gc.set_threshold(700)
+    return [[] for _ in range(10_000)]
+
+if sys.argv[1] == "by an allocation as soon as it is forked":
+    os.register_at_fork(after_in_child=allocate_in_child)
 import grpc
 import host_agent.forks
 
@@ -208,22 +216,29 @@ gc.disable()
 thread = threading.Thread(target=asyncio.run, args=(call_in_vain(),))
 thread.start()
 thread.join()
+gc.set_threshold(1_000_000_000)
+gc.enable()
 pid = os.fork()
 if pid == 0:
     signal.alarm(20)
     gc.collect()
-    os._exit(0)
-print(os.waitpid(pid, 0)[1], flush=True)  # The end below writes no buffer out.
+    os._exit(0 if gc.isenabled() else 3)
+print(os.waitpid(pid, 0)[1], gc.isenabled(), flush=True)  # The end below writes no buffer out.
 os._exit(0)
 """
 
 
-def test_a_collection_of_garbage_in_a_child_does_not_end_its_parents_objects_of_grpc() -> None:
+@pytest.mark.parametrize("begun", ["by the child's program", "by an allocation as soon as it is forked"])
+def test_a_collection_of_garbage_in_a_child_does_not_end_its_parents_objects_of_grpc(begun: str) -> None:
     """As in a DataLoader's worker: gRPC's objects wait, or crash, in a process that has none of their threads."""
     done = subprocess.run(
-        [sys.executable, "-c", GARBAGE], stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S, check=True
+        [sys.executable, "-c", GARBAGE, begun],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
     )
-    assert done.stdout == "0\n"
+    assert done.stdout == "0 True\n"
 
 
 def test_programs_that_a_worker_starts_inherit_nothing(service: str) -> None:
