@@ -35,6 +35,9 @@ LONG = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("netsum")
     group.addoption("--record-skipped", metavar="FILE", help="write the ids of skipped tests and files here")
+    group.addoption(
+        "--record-failed", metavar="FILE", help="write the ids of failed tests here, if all tests ran"
+    )
     group.addoption("--only-recorded", metavar="FILE", help="run only what --record-skipped wrote")
 
 
@@ -45,27 +48,32 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--record-skipped") and not hasattr(config, "workerinput"):  # not in xdist's workers
-        config.pluginmanager.register(SkippedRecorder(Path(config.getoption("--record-skipped"))))
+    for outcome in ("skipped", "failed"):
+        path = config.getoption(f"--record-{outcome}")
+        if path and not hasattr(config, "workerinput"):  # not in xdist's workers
+            config.pluginmanager.register(Recorder(Path(path), outcome))
 
 
-class SkippedRecorder:
-    """Writes down skipped tests and files, one a line."""
+class Recorder:
+    """Writes down tests and files of one outcome, one a line."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, outcome: str) -> None:
         self._path = path
-        self._skipped: set[str] = set()
+        self._outcome = outcome
+        self._found: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.skipped:
-            self._skipped.add(report.nodeid)
+        if report.outcome == self._outcome:
+            self._found.add(report.nodeid)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.skipped:
-            self._skipped.add(report.nodeid)
+        if report.outcome == self._outcome:
+            self._found.add(report.nodeid)
 
-    def pytest_sessionfinish(self) -> None:
-        self._path.write_text("".join(f"{each}\n" for each in sorted(self._skipped)), encoding="utf-8")
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        if self._outcome == "failed" and exitstatus != pytest.ExitCode.TESTS_FAILED:
+            return  # Some tests may not have run.
+        self._path.write_text("".join(f"{each}\n" for each in sorted(self._found)), encoding="utf-8")
 
 
 def _recorded(path: Path, items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:

@@ -57,6 +57,30 @@ def test_a_second_run_takes_up_what_the_first_skipped(tmp_path: Path) -> None:
     assert "test_kind[scarce] PASSED" in second
 
 
+@pytest.mark.parametrize(
+    ("test", "status", "written"),
+    [
+        ("def test_it(): assert False", 1, "test_file.py::test_it\n"),
+        ("import absent", 2, None),
+        ("def test_it(): raise KeyboardInterrupt", 2, None),
+        ("def test_it(): pass", 0, None),
+    ],
+)
+def test_failed_tests_are_written_down_if_all_ran(
+    tmp_path: Path, test: str, status: int, written: str | None
+) -> None:
+    """What `.ci/run` runs once more, alone."""
+    (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text(encoding="utf-8"))
+    (tmp_path / "test_file.py").write_text(f"{test}\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "--record-failed", "failed"], cwd=tmp_path, capture_output=True, timeout=100, check=False
+    )
+    assert done.returncode == status
+    failed = tmp_path / "failed"
+    assert (failed.read_text(encoding="utf-8") if failed.exists() else None) == written
+
+
 @pytest.mark.parametrize("folder", ["build", "explored", "runs", "dist"])
 def test_git_ignores_what_commands_leave(folder: str) -> None:
     if not (TESTS.parent / ".git").exists():
