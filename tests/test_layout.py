@@ -25,6 +25,13 @@ def test_every_folder_with_tests_is_part_of_the_package_tests() -> None:
     assert sorted(folder for folder in folders if not (folder / "__init__.py").exists()) == []
 
 
+def test_pytest_runs_every_file_with_tests() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        paths = tomllib.load(file)["tool"]["pytest"]["ini_options"]["testpaths"]
+    run = {found for path in map(ROOT.joinpath, paths) for found in (path, *path.rglob("test_*.py"))}
+    assert [file for file in TESTS.rglob("test_*.py") if file not in run] == []
+
+
 @pytest.mark.timeout(600)
 def test_a_second_run_takes_up_what_the_first_skipped(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text(encoding="utf-8"))
