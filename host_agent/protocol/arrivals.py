@@ -212,7 +212,7 @@ def _verdict_on_result(
     block = slot.index - record.lead
     has_lanes = block >= 0 and block_has_lanes(record.payload, block)
     came = flags & FLAG_LANES != 0
-    may_be_cut = has_lanes and not came and is_header_only(record, block)
+    may_be_cut = has_lanes and is_header_only(record, block)
     if not possible or (has_lanes != came and not may_be_cut):
         return np.int64(MALFORMED)
     return np.int64(ACCEPTED)
