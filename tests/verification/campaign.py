@@ -134,19 +134,27 @@ def corrupt(
     requests: Any = None,
     site: str = "embedded",
 ) -> None:
-    """Run one corruption, and count what became of it; raises AssertionError if a worker returned a wrong result."""
+    """Run one corruption, and count its outcomes.
+
+    Raises AssertionError if a worker returned a wrong result, or refused a right one though no packet had other bits.
+    """
     place: Site = SITES[site]
     requests = requests or place.requests
     chance = random.Random(number)
     name, kind = name or chance.choice(list(requests)), kind or chance.choice(list(KINDS))
     seed, loss = chance.randrange(SEEDS), chance.choice([0.0, 0.01])
     right, packets = clean(name, seed, requests, site)
-    tamper: Tamper = Corruption(kind, chance.randrange(max(packets, 1)), chance, loss)
+    corruption = Corruption(kind, chance.randrange(max(packets, 1)), chance, loss)
+    tamper: Tamper = corruption
     if site == "quorum":
         tamper = Late(tamper, chance.randrange(place.workers), chance.randrange(4))
     outcomes = run(name, seed, tamper, secret=secret, requests=requests, network=place.start())
     wrong = check(name, seed, outcomes, right, counts)
     assert not wrong, f"number {number} at {site}: workers {wrong} returned a wrong {name} after {kind}"
+    if not corruption.damaged:
+        counts["undamaged"] += 1
+        refused = [rank for rank, one in enumerate(outcomes) if isinstance(one.error, VerificationError)]
+        assert not refused, f"number {number} at {site}: workers {refused} refused an undamaged {name}"
 
 
 def main() -> None:
@@ -163,7 +171,8 @@ def main() -> None:
         if done % REPORTED == 0 or done == chosen.count:
             print(
                 f"{chosen.site}: {done} corruptions from number {chosen.first} in {time.monotonic() - began:.0f} s, "
-                f"{time.process_time():.0f} of the processor: {dict(counts)}; wrong results returned: 0",
+                f"{time.process_time():.0f} of the processor: {dict(counts)}; wrong results returned: 0, "
+                "undamaged results refused: 0",
                 flush=True,
             )
 

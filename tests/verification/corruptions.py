@@ -71,6 +71,7 @@ class Corruption:
     """One corruption of one run: a hook for `HostileStar.run`.
 
     `at`: number of the packet that it begins with, of those with lanes unless headers are changed. `loss`: share of packets lost.
+    `damaged`: whether a packet has other bits than before.
     """
 
     kind: str
@@ -80,6 +81,7 @@ class Corruption:
     done: bool = False
     seen: int = field(default=0, init=False)
     kept: Any = field(default=None, init=False)
+    damaged: bool = field(default=False, init=False)
 
     def __call__(self, datagrams: Datagrams, way: str) -> None:
         if self.loss:
@@ -99,7 +101,9 @@ class Corruption:
         if self.seen <= self.at or not len(rows):
             return
         row = rows[max(self.at - before, 0)]
+        words = datagrams.words.copy()
         self.done = KINDS[self.kind](self, datagrams, rows, row)
+        self.damaged |= not np.array_equal(words, datagrams.words)
 
 
 def _flip(corruption: Corruption, datagrams: Datagrams, rows: Any, row: int) -> bool:

@@ -1,5 +1,5 @@
-"""Places for corruptions: jobs on the embedded engine, on the kernel's, on trees of switches, with quorums, and over
-shared memory."""
+"""Places for corruptions: jobs on the embedded engine, on the kernel's, on BMv2, on trees of switches, with quorums, and
+over shared memory."""
 
 import atexit
 from collections.abc import Callable, Sequence
@@ -10,14 +10,20 @@ from typing import Any, Final
 import numpy as np
 
 from controller.one_switch import OneSwitch
+from controller.p4runtime_writer import P4RuntimeWriter
+from controller.program import CompiledFiles
+from controller.session import P4RuntimeSession
 from controller.switch_tables import SwitchTables
 from host_agent.collectives import AllReduceRequest
 from host_agent.collectives.quorum import Offer, RoundRequest
 from netsum_common.targets import read_capabilities
 from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, tokens
 from sim.programming import InProcessWriter
-from sim.switch import load_program
+from sim.switch import Packets, load_program
 from sim.switch.bpf.switch import XdpSwitch
+from tests.cabled_bmv2 import DEVICE_ID
+from tests.dataplane.dataplane.bmv2 import Bmv2Target
+from tests.dataplane.dataplane.target import program_files
 from tests.integration.simulated.star import StarSwitch, program_file, star_switch
 from tests.integration.simulated.tree import fabric
 from tests.verification.corruptions import REQUESTS, values
@@ -26,6 +32,7 @@ from tests.verification.hostile_rings import HostileRings
 
 LANES: Final = 64
 QUORUM: Final = 2
+SESSION_TIMEOUT_S: Final = 60.0
 
 
 class KernelSwitch(StarSwitch):
@@ -43,6 +50,37 @@ class KernelSwitch(StarSwitch):
             unix_seconds=lambda: 1,
         )
         self.set_switch_address(DEFAULT_IP, DEFAULT_MAC)
+
+
+class Bmv2Engine(Bmv2Target):
+    """BMv2 as an engine: packets leave in the order of ports, whatever its threads do."""
+
+    def inject(self, packets: Packets, now_ns: int) -> Packets:
+        del now_ns
+        rows = zip(packets.ports, packets.frames, packets.lengths, strict=True)
+        out = self.send([(int(port), frame[:length].tobytes()) for port, frame, length in rows])
+        return Packets.of(sorted(out, key=lambda packet: packet[0]))
+
+
+class Bmv2Switch(StarSwitch):
+    """BMv2 with the controller's own session."""
+
+    def __init__(self, lanes: int) -> None:
+        engine = Bmv2Engine(lanes)
+        atexit.register(engine.close)
+        self.engine = engine  # type: ignore[assignment]
+        files = CompiledFiles(*program_files(lanes))
+        session = P4RuntimeSession(engine.address, DEVICE_ID, 2, SESSION_TIMEOUT_S)
+        atexit.register(session.tear_down)
+        tables = SwitchTables(P4RuntimeWriter(session, files))
+        OneSwitch.__init__(self, tables, files.capabilities, new_token=tokens(0), unix_seconds=lambda: 1)
+        self.set_switch_address(DEFAULT_IP, DEFAULT_MAC)
+
+
+@cache
+def bmv2_switch() -> Bmv2Switch:
+    """The switch that all runs of a process share."""
+    return Bmv2Switch(LANES)
 
 
 @cache
@@ -115,6 +153,7 @@ class Late:
 SITES: Final = {
     "embedded": Site(3, lambda: HostileStar(star_switch(LANES), 3), REQUESTS),
     "kernel": Site(3, lambda: HostileStar(kernel_switch(), 3), REQUESTS),
+    "bmv2": Site(3, lambda: HostileStar(bmv2_switch(), 3), REQUESTS),
     "tree": Site(4, lambda: HostileTree(fabric((2, 2), LANES)), REQUESTS),
     "deep tree": Site(4, lambda: HostileTree(fabric(((2,), (1, 1)), LANES)), REQUESTS),
     "memory": Site(3, hostile_rings, REQUESTS),

@@ -18,7 +18,7 @@ from host_agent.verification.secret import Session, read_secret
 from host_agent.verification.verified import OnCorruption, VerifiedRequest
 from host_agent.wire import Admission
 from sim.network.worker import Plan
-from tests.dataplane.dataplane import xdp
+from tests.dataplane.dataplane import bmv2, xdp
 from tests.integration.simulated.star import Star, star_switch
 from tests.integration.simulated.tree import TreeNetwork, fabric
 from tests.integration.simulated.workload import CollectiveTask, random_task, sparse_task
@@ -239,10 +239,13 @@ def test_the_check_of_an_array_costs_half_a_percent_of_its_bytes() -> None:
         assert sent[1] - sent[0] <= share * sent[0], (size, sent)
 
 
-@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize(
+    "site", [pytest.param(site, marks=[pytest.mark.bmv2] * (site == "bmv2")) for site in SITES]
+)
 def test_no_worker_returns_a_wrong_result_on_any_kind_of_switch(site: str) -> None:
-    if site == "kernel" and (lacking := xdp.why_not()):
-        pytest.skip(lacking)
+    lacking = {"kernel": xdp.why_not, "bmv2": bmv2.why_not}.get(site)
+    if lacking is not None and (reason := lacking()):
+        pytest.skip(reason)
     counts: Counter[str] = Counter()
     for number in range(1000, 1012):
         corrupt(number, counts, SECRET if number % 2 else None, site=site)

@@ -38,6 +38,7 @@ class Bmv2Target(Programmed):
         self.can = read_capabilities(program_files(lanes)[1])
         self._sequence = 0
         self._switch = CabledBmv2(PORTS + 1, CPU_PORT)
+        self.address = self._switch.address
         try:
             self._program()
         except BaseException:
@@ -45,7 +46,7 @@ class Bmv2Target(Programmed):
             raise
 
     def _program(self) -> None:
-        self.programming = Programming(self._switch.address, DEVICE_ID, *program_files(self.lanes))
+        self.programming = Programming(self.address, DEVICE_ID, *program_files(self.lanes))
         self.set_group(SENTINEL_GROUP, [(port, 0) for port in range(PORTS + 1)])
         self.insert(
             [
