@@ -80,7 +80,7 @@ class Pass:
         chunks = codec.rounds * data_blocks
         dependency = data_blocks if codec.rounds > 1 else 0
         if codec.encode is None:
-            chunks = 1
+            chunks = int(codec.exponent is None)  # Exponents travel in chunks of their own, below.
         if codec.partial is not None:
             self.partial = np.empty(elements, codec.partial)
         if codec.exponent is not None:

@@ -36,7 +36,6 @@ from host_agent.wire.constants import EXPONENT_BIAS, OP_SUM
 
 _ENCODE, _DECODE, _EXPONENT = ROUTINES
 _FIELD_BITS: Final = 31
-_VERDICTS: Final = 2  # Number of attempts: pads of verdicts are numbered behind those of seals.
 _NAMED: Final = 4  # Segments that an error lists.
 
 
@@ -54,8 +53,6 @@ class Checks:
         self._sums = np.zeros(0, np.int32)
         self._kept: list[npt.NDArray[Any]] = []  # Arrays whose addresses the plan has.
         self._exponents = 0
-        self._verdicts = np.zeros(0, np.int32)
-        self._fine = 0
 
     def watch(self, work: Pass) -> Pass:
         """Let the codec of a pass that begins next keep digests."""
@@ -133,20 +130,19 @@ class Checks:
         return self._closing
 
     def verdict(self) -> Pass:
-        """Return the pass by which all workers learn whether one of them has found a fault, when `closing` is done."""
-        keys = self._keys
-        (own,), (every,) = keys.pads(self._number, self._attempt + _VERDICTS, 1)
-        seal = own + keys.own_coefficient + (1 + secrets.randbelow(PRIME - 1) if self.fault() else 0)
-        digits = [seal % PRIME >> 16 * k & 0xFFFF for k in range(SEAL_LANES)]
-        self._verdicts = np.array(digits, np.int32)
-        self._fine = (every + keys.all_coefficients) % PRIME
+        """Return the pass by which all workers learn whether one of them has found a fault, when `closing` is done.
+
+        It is a header alone, in whose exponent a fault is, and has no seal: a forged one changes who repeats, no result.
+        """
         mark = fingerprint(kind="verdict", number=self._number, attempt=self._attempt)
-        return Pass(_SUMS, OP_SUM, mark, self._verdicts, self._verdicts)
+        found = np.array([bool(self.fault())], np.float32)
+        self._verdict = Pass(_VERDICT, OP_SUM, mark, found, found)
+        return self._verdict
 
     @property
     def disputed(self) -> bool:
         """Whether the verdict says that a worker has found a fault."""
-        return sum(digit << 16 * k for k, digit in enumerate(self._verdicts.tolist())) % PRIME != self._fine
+        return bool(self._verdict.exponents[0])
 
     def fault(self) -> str:
         """Return what is wrong, when all RESULTs have come; empty: nothing is."""
@@ -278,6 +274,7 @@ def blocks_of(work: Pass, lane_count: int) -> int:
 
 
 _SUMS: Final = replace(WORDS, nonzero=None, switch_op=OP_SUM, reduces=())
+_VERDICT: Final = replace(FLOAT32, name="verdict", encode=None, decode=None, reduces=())
 _CHECK: Final[Codec] = replace(_SUMS, name="check", encode=ENCODE_LANES)
 
 

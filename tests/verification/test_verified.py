@@ -17,6 +17,7 @@ from host_agent.protocol.passes import Pass
 from host_agent.verification.secret import Session, read_secret
 from host_agent.verification.verified import OnCorruption, VerifiedRequest
 from host_agent.wire import Admission
+from host_agent.wire.constants import HEADER_BYTES
 from sim.network.worker import Plan
 from tests.dataplane.dataplane import bmv2, xdp
 from tests.integration.simulated.star import Star, star_switch
@@ -151,6 +152,21 @@ def test_a_corrupted_result_is_repeated_once(name: str) -> None:
         assert outcome.error is None, outcome.error
         assert same(outcome.result, expected)
         assert outcome.statistics.corrupted == 1
+
+
+def test_a_verdict_without_a_fault_costs_no_lanes() -> None:
+    carried = []
+    for choice in ("raise", "retry"):
+        seen = Counter[str]()
+
+        def count(datagrams: Datagrams, way: str, seen: Counter[str] = seen) -> None:
+            seen["lanes"] += len(datagrams.with_lanes)
+            seen["bytes"] += int(datagrams.lengths.sum())
+
+        assert not any(one.error for one in run("float32 sum", 0, count, on_corruption=choice))
+        carried.append(seen)
+    assert carried[1]["lanes"] == carried[0]["lanes"]
+    assert carried[1]["bytes"] - carried[0]["bytes"] == 2 * WORKERS * HEADER_BYTES  # Up and down.
 
 
 def test_a_result_that_is_corrupted_twice_is_refused_by_all() -> None:
