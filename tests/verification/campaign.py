@@ -1,6 +1,6 @@
 """Runs with one corruption each; no worker may return a wrong result.
 
-python -m tests.verification.campaign COUNT [FIRST] [--site NAME]
+python -m tests.verification.campaign COUNT [FIRST] [--site NAME] [--on-corruption retry]
 """
 
 import argparse
@@ -133,6 +133,7 @@ def corrupt(
     kind: str = "",
     requests: Any = None,
     site: str = "embedded",
+    on_corruption: OnCorruption = "raise",
 ) -> None:
     """Run one corruption, and count its outcomes.
 
@@ -148,7 +149,8 @@ def corrupt(
     tamper: Tamper = corruption
     if site == "quorum":
         tamper = Late(tamper, chance.randrange(place.workers), chance.randrange(4))
-    outcomes = run(name, seed, tamper, secret=secret, requests=requests, network=place.start())
+    how: Any = {"secret": secret, "on_corruption": on_corruption}
+    outcomes = run(name, seed, tamper, requests=requests, network=place.start(), **how)
     wrong = check(name, seed, outcomes, right, counts)
     assert not wrong, f"number {number} at {site}: workers {wrong} returned a wrong {name} after {kind}"
     if not corruption.damaged:
@@ -163,11 +165,13 @@ def main() -> None:
     parser.add_argument("count", type=int)
     parser.add_argument("first", type=int, nargs="?", default=0)
     parser.add_argument("--site", choices=SITES, default="embedded")
+    parser.add_argument("--on-corruption", choices=("raise", "retry"), default="raise")
     chosen = parser.parse_args()
     began, counts = time.monotonic(), Counter[str]()
     for done in range(1, chosen.count + 1):
         number = chosen.first + done - 1
-        corrupt(number, counts, SECRET if number % 2 else None, site=chosen.site)
+        secret = SECRET if number % 2 else None
+        corrupt(number, counts, secret, site=chosen.site, on_corruption=chosen.on_corruption)
         if done % REPORTED == 0 or done == chosen.count:
             print(
                 f"{chosen.site}: {done} corruptions from number {chosen.first} in {time.monotonic() - began:.0f} s, "
