@@ -15,10 +15,10 @@ from host_agent.compression.memory import (
 from host_agent.compression.methods.block_float import BlockFloat
 from host_agent.compression.methods.chunk_top_k import AgreedChunkTopK, ChunkTopK
 from host_agent.compression.methods.eden import DRIVE, EDEN
-from host_agent.compression.methods.hybrid import Qsparse, RandomBlockFloat
+from host_agent.compression.methods.hybrid import RandomBlockFloat
 from host_agent.compression.methods.identity import BFloat16, Identity
 from host_agent.compression.methods.intsgd import IntSGD
-from host_agent.compression.methods.low_rank import Atomo, PowerSGD
+from host_agent.compression.methods.low_rank import PowerSGD
 from host_agent.compression.methods.natural import Natural
 from host_agent.compression.methods.qsgd import QSGD
 from host_agent.compression.methods.random_k import RandomK, RandomKIndependent
@@ -40,7 +40,7 @@ COMPRESSORS: Final[dict[str, type[Compressor]]] = {
     for each in (
         Identity, BFloat16, BlockFloat, IntSGD, QSGD, TernGrad, Natural, SignVote, ScaledSign, OneBit, THC, DRIVE, EDEN,
         RandomK, RandomKIndependent, TopK, BlockTopK, Threshold, DGC, AgreedTopK,
-        ChunkTopK, AgreedChunkTopK, Qsparse, RandomBlockFloat, CountSketch, PowerSGD, Atomo,
+        ChunkTopK, AgreedChunkTopK, RandomBlockFloat, CountSketch, PowerSGD,
     )
 }  # fmt: skip
 MEMORIES: Final[dict[str, type[Memory]]] = {

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from host_agent.options import Count
 from host_agent.strategies.backup import BackupWorkers
+from host_agent.strategies.diloco import outer_step
 
 
 class DecoupledDiLoCo(BackupWorkers):
@@ -66,11 +67,7 @@ class DecoupledDiLoCo(BackupWorkers):
         own = self.reference - self.vector()
         before = self.contributed
         for result in self.exchanged(own):
-            gradient = own.new_tensor(result.value)
-            self.momentum = self.outer_momentum * self.momentum + gradient
-            self.reference = self.reference - self.outer_rate * (
-                gradient + self.outer_momentum * self.momentum
-            )
+            outer_step(self, own.new_tensor(result.value))
         self.load(self.reference if self.contributed > before else self.reference - own)
 
     def at_end(self) -> None:

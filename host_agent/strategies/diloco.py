@@ -11,6 +11,12 @@ from host_agent.options import Count, Natural
 from host_agent.strategies.base import Strategy
 
 
+def outer_step(of: Any, gradient: Tensor, part: slice = slice(None)) -> None:
+    """Take the Nesterov step of a part of a strategy's reference, in place."""
+    momentum = of.momentum[part].mul_(of.outer_momentum).add_(gradient)
+    of.reference[part] -= of.outer_rate * (gradient + of.outer_momentum * momentum)
+
+
 class DiLoCo(Strategy):
     """Take `sync_every` local steps, then one outer step that all workers take alike.
 
@@ -143,8 +149,7 @@ class DiLoCo(Strategy):
         if gradient is None:
             return
         part = self._part(number)
-        self.momentum[part] = momentum = self.outer_momentum * self.momentum[part] + gradient
-        self.reference[part] -= self.outer_rate * (gradient + self.outer_momentum * momentum)
+        outer_step(self, gradient, part)
         model = self.vector()
         model[part] = self.reference[part].lerp(model[part], self.alpha)
         self.load(model)

@@ -34,11 +34,5 @@ class LocalSGD(DiLoCo):
         outer_momentum: Annotated[float, "[0, 1)"] = 0.0,
         **common: Any,
     ) -> None:
-        super().__init__(
-            model,
-            optimizer,
-            sync_every=sync_every,
-            outer_rate=outer_rate,
-            outer_momentum=outer_momentum,
-            **common,
-        )
+        common |= {"sync_every": sync_every, "outer_rate": outer_rate, "outer_momentum": outer_momentum}
+        super().__init__(model, optimizer, **common)

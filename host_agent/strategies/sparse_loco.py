@@ -41,11 +41,5 @@ class SparseLoCo(DiLoCo):
         **common: Any,
     ) -> None:
         common |= {"compression": compression, "memory": make_memory(memory, decay=decay)}
-        super().__init__(
-            model,
-            optimizer,
-            sync_every=sync_every,
-            outer_rate=outer_rate,
-            outer_momentum=outer_momentum,
-            **common,
-        )
+        common |= {"sync_every": sync_every, "outer_rate": outer_rate, "outer_momentum": outer_momentum}
+        super().__init__(model, optimizer, **common)

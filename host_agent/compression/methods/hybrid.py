@@ -1,7 +1,7 @@
-"""Sparsification and quantization together: Qsparse, and random sparsification with integers that a switch adds."""
+"""Sparsification and quantization together: random sparsification with integers that a switch adds."""
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,46 +15,8 @@ from host_agent.compression.compressor import (
     fraction_of,
 )
 from host_agent.compression.methods.block_float import BlockFloat
-from host_agent.compression.methods.qsgd import QSGD
-from host_agent.compression.methods.selection import largest, random_indices, scattered
+from host_agent.compression.methods.selection import random_indices, scattered
 from host_agent.options import Fraction
-
-
-class Qsparse(Compressor):
-    """Quantizes the k largest coordinates with QSGD; meant for memory ``residual``.
-
-    Q(top_k(x)) / (1 + β) with β = min(k / s², √k / s), which makes it a contraction.
-
-    `fraction`: k / d. `levels`: s, of the quantization.
-    """
-
-    name = "qsparse"
-    family = "hybrid"
-    source = "Basu, Data, Karakus, Diggavi, NeurIPS 2019, lemma 2"
-    summability = Summability.NONE
-    unbiased = False
-
-    def __init__(self, fraction: Fraction = 0.01, levels: Annotated[int, "[1, 127]"] = 7) -> None:
-        super().__init__()
-        self.fraction = fraction
-        self.quantizer = QSGD(levels)
-
-    def delta(self, elements: int, workers: int = 1) -> float:
-        """Return k / (d (1 + β))."""
-        count = fraction_of(elements, self.fraction)
-        return count / (elements * (1 + self.quantizer.omega(count))) if elements else 1.0
-
-    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        flat = tensor.reshape(-1)
-        indices = largest(flat, self.fraction)
-        quantized = self.quantizer.compress(flat[indices], None, context)
-        return (*quantized, indices.to(torch.int32))
-
-    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        *quantized, indices = payload
-        inner = _resized(context, indices.numel())
-        values = self.quantizer.decompress(tuple(quantized), None, inner)
-        return scattered(values / (1 + self.quantizer.omega(indices.numel())), indices, context)
 
 
 class RandomBlockFloat(Compressor):

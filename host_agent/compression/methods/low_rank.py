@@ -1,4 +1,4 @@
-"""Low rank: PowerSGD's power iteration with a warm start, and ATOMO's spectral sampling."""
+"""Low rank: PowerSGD's power iteration with a warm start."""
 
 import math
 
@@ -80,53 +80,3 @@ class PowerSGD(Compressor):
     def _whole(self, context: Context) -> bool:
         rows, columns = as_matrix(context.shape)
         return (rows + columns) * self.rank >= rows * columns
-
-
-class Atomo(Compressor):
-    """Samples singular vectors with probabilities that minimize the variance for an expected number of them.
-
-    `rank`: expected number of singular vectors that are sent (the sparsity budget s).
-    """
-
-    name = "atomo"
-    family = "low rank"
-    source = "Wang, Sievert, Charles, Liu, Wright, Papailiopoulos, NeurIPS 2018, algorithm 1 and section 3.2"
-    summability = Summability.NONE
-    unbiased = True
-
-    def __init__(self, rank: Count = 2) -> None:
-        super().__init__()
-        self.rank = rank
-
-    def omega(self, elements: int, workers: int = 1) -> float:
-        """Return r / s − 1 for rank r: Σ σ²/p is at most (Σσ)²/s, and (Σσ)² ≤ r ‖x‖². √d bounds the rank."""
-        return max(0.0, math.sqrt(elements) / self.rank - 1)
-
-    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        """Decompose, sample, send u √(σ/p) and v √(σ/p)."""
-        left, sizes, right = torch.linalg.svd(tensor.reshape(as_matrix(context.shape)), full_matrices=False)
-        chances = probabilities(sizes, self.rank)
-        dice = torch.rand(sizes.shape, generator=context.own_generator(), device=sizes.device)
-        taken = (dice < chances).nonzero().view(-1)
-        scale = (sizes[taken] / chances[taken]).sqrt()
-        return (left[:, taken] * scale).T.reshape(-1), (right[taken] * scale[:, None]).reshape(-1)
-
-    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        rows, columns = as_matrix(context.shape)
-        return (payload[0].view(-1, rows).T @ payload[1].view(-1, columns)).view(context.shape)
-
-
-def probabilities(sizes: Tensor, budget: int) -> Tensor:
-    """Return the probabilities that minimize Σ σ²/p with Σ p ≤ budget and p ≤ 1, for σ in descending order."""
-    chances = torch.zeros_like(sizes)
-    left = float(min(budget, sizes.numel()))
-    for place in range(sizes.numel()):
-        total = float(sizes[place:].sum())
-        if total <= 0:
-            break
-        if left * float(sizes[place]) < total:
-            chances[place:] = sizes[place:] * (left / total)
-            break
-        chances[place] = 1.0
-        left -= 1.0
-    return chances

@@ -44,7 +44,7 @@ def a_strategy(name: str, **options: Any) -> Any:
         (make_compressor, "block-float", {"bits": 5}, "bits must be 16 or 8 or 4 or 2, got 5"),
         (make_compressor, "block-float", {"stochastic": 1}, "stochastic must be True or False, got 1"),
         (make_compressor, "terngrad", {"clip": 0}, "clip must be a number above 0 or None, got 0"),
-        (make_compressor, "qsparse", {"levels": 128}, "compressor qsparse: levels must be an integer in [1, 127], got 128"),
+        (make_compressor, "qsgd", {"levels": 128}, "compressor qsgd: levels must be an integer in [1, 127], got 128"),
         (make_compressor, None, {}, "unknown compressor None: expected one of identity, "),
         (make_memory, "diana", {"alpha": 2}, "memory diana: alpha must be a number in (0, 1] or None, got 2"),
         (make_memory, "momentum", {"momentum": 1}, "memory momentum: momentum must be a number in [0, 1), got 1"),

@@ -26,7 +26,6 @@ WORKERS = 3
 SHAPE = (4, 8)
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "qsgd": {"levels": 1},
-    "atomo": {"rank": 1},
     "powersgd": {"rank": 1},
     "count-sketch": {"fraction": 1.0, "keep": 0.1},
     **{
@@ -37,7 +36,6 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
         )
     },
     "block-top-k": {"fraction": 0.25, "block": 4},
-    "qsparse": {"fraction": 0.25, "levels": 1},
 }
 """So that the errors of quantizers are large, and those of sparsifiers such that some hundred steps suffice."""
 

@@ -43,7 +43,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 SEEDS = 400
 SIZES = [*((elements, 1.0) for elements in (1, 2, 3, 8, 96, 700)), (96, 1e-25), (96, 1e25)]
 """Elements and scale; squares of the last two leave float32's range."""
-ON_AVERAGE = ("random-k-unscaled", "qsparse")
+ON_AVERAGE = ("random-k-unscaled",)
 """Contractions of their expectation."""
 
 
