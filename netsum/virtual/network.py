@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from controller.ledger import DEFAULT_SLOTS
 from sim.experiments.experiment import parse_experiment
 from sim.experiments.sweeping import Finished, Swept
 from sim.network.parameters import ETHERNET_FRAMING_BYTES
@@ -108,12 +109,13 @@ def simulate_collectives(
     sizes: Iterable[tuple[int, int, int]],
     folder: Path,
     on_finished: Callable[[Swept, Finished | None], None] = lambda swept, finished: None,
+    slots: int = DEFAULT_SLOTS,
 ) -> dict[NetworkOf, dict[tuple[int, int, int], float]]:
     """Return how long all-reduces over one switch take, from the simulator: the P4 program, the worker core, ideal hosts.
 
     Points that the folder has are not run again.
 
-    `sizes`: bytes, workers and quorum; 0 where there is none.
+    `sizes`: bytes, workers and quorum; 0 where there is none. `slots`: of the job.
     """
     from netsum.simulation import run_experiment
 
@@ -130,6 +132,7 @@ def simulate_collectives(
             "job.workers": [workers],
             "job.quorum": [quorum],
             "job.size": sorted(of_them),
+            "job.slots": [slots],
             "topology.rate": sorted({rate for rate, _ in written}),
             "topology.latency": sorted({latency for _, latency in written}),
         }

@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 
 import netsum
+from controller.ledger import DEFAULT_SLOTS
 from host_agent.compression import make_compressor
 from netsum.bench.machine import example
 from netsum.virtual.group import run_workers
@@ -28,6 +29,10 @@ WINDOW_S: Final = 1.0
 RATE: Final = 2e-3
 EVERY: Final = 20
 LAYERS, BATCH = 1, 16
+MATRIX_METHODS: Final = (
+    "dion",
+    "muon",
+)  # They update the layers' matrices, which the optimizer does not get.
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,8 @@ class Trained:
     """A training: the loss at each look, and the workers' results."""
 
     losses: list[float]
-    sent_bytes: int  # By a worker.
+    sent: list[int]  # Bytes by a worker at each look.
+    sent_bytes: int  # By a worker, with what the end sends.
     events: list[list[Event]]
 
 
@@ -78,12 +84,14 @@ def train(method: Method, value: float, seed: int, steps: int | None = None) -> 
     looks = max(1, steps // 40)
     strategies: dict[int, Any] = {}
     losses: list[float] = []
+    sent_by: list[int] = []
     torch.manual_seed(seed)
     scratch = lm.LanguageModel()
     test = lm.passages(lm.test, lm.test_starts)
 
     def evaluate(world: Any) -> None:
         world.mark(len(losses))
+        sent_by.append(int(strategies[0].traffic.bytes_sent))
         mean = torch.stack([each.vector() for each in strategies.values()]).mean(0)
         torch.nn.utils.vector_to_parameters(mean, scratch.parameters())
         scratch.eval()
@@ -94,7 +102,7 @@ def train(method: Method, value: float, seed: int, steps: int | None = None) -> 
         torch.manual_seed(seed)
         model = lm.LanguageModel()
         own = {id(each) for each in model.layers.parameters() if each.dim() == 2}
-        given = [p for p in model.parameters() if method.strategy != "dion" or id(p) not in own]
+        given = [p for p in model.parameters() if method.strategy not in MATRIX_METHODS or id(p) not in own]
         made = dict(options)
         if isinstance(name := made.get("compression"), str):  # Each worker has its own.
             made["compression"] = make_compressor(name)
@@ -112,7 +120,7 @@ def train(method: Method, value: float, seed: int, steps: int | None = None) -> 
         return int(s.traffic.bytes_sent)
 
     sent, world = run_workers(WORKERS, worker)
-    return Trained(losses, sent[1], world.events)
+    return Trained(losses, sent_by, sent[1], world.events)
 
 
 class MeteredLinks(StarLinks):
@@ -161,7 +169,7 @@ def replayed(trained: Trained, links: MeteredLinks) -> Mapping[int, float]:
 
 
 def durations_of(
-    trainings: Sequence[Trained], networks: Sequence[NetworkOf], folder: Path
+    trainings: Sequence[Trained], networks: Sequence[NetworkOf], folder: Path, slots: int = DEFAULT_SLOTS
 ) -> dict[NetworkOf, dict[tuple[int, int, int], float]]:
     """Return the simulator's times of all collectives of trainings."""
     sizes = {
@@ -172,7 +180,7 @@ def durations_of(
         if kind == "meet"
         for members, op, size in [rest]
     }
-    return simulate_collectives(networks, sizes, folder)
+    return simulate_collectives(networks, sizes, folder, slots=slots)
 
 
 def loss_after(trained: Trained, times: Mapping[int, float], seconds: float) -> float:

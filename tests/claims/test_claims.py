@@ -1,6 +1,8 @@
 """The claims on strategies, and their examples: small runs, and the command's verdicts."""
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,9 +10,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 pytest.importorskip("sklearn", reason="needs scikit-learn")
 
+from netsum.bench.machine import use_examples  # noqa: E402
 from netsum.bench.strategies_training import mlp  # noqa: E402
 from netsum.virtual.group import run_workers  # noqa: E402
-from tests.claims import codistillation  # noqa: E402
+from tests.claims import codistillation, slow_links  # noqa: E402
 from tests.claims import ddnn_network as ddnn  # noqa: E402
 from tests.claims import incremental_training as incremental  # noqa: E402
 from tests.claims.__main__ import CLAIMS, claim_of, main, show  # noqa: E402
@@ -166,3 +169,20 @@ def test_early_exits_move_work_downward_as_the_threshold_rises() -> None:
     assert passages[0].to_edge == 2 * 4 * (10 + 16)
     assert passages[-1].to_cloud == 0
     assert passages[0].accuracy > 0.4
+
+
+def test_a_training_on_many_links_is_run_once_and_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use_examples()
+    short = replace(slow_links.GRID["plain"], steps=3, values=(2e-3,))
+    monkeypatch.setattr(slow_links, "GRID", {"plain": short})
+    networks = [slow_links.link(text) for text in ("10mbit/50ms", "1gbit/5ms")]
+    assert [slow_links.slots_of(each) for each in networks] == [64, 1024]
+    first = slow_links.rows_of("plain", slow_links.Trainings(tmp_path), networks, 2)
+    monkeypatch.setattr(slow_links, "train", None)
+    assert slow_links.rows_of("plain", slow_links.Trainings(tmp_path), networks, 2) == first
+    seconds, sent = first
+    assert len(seconds) == 1 + len(networks)
+    assert seconds[1] == seconds[2], "three steps fit into the time on either link"
+    assert sent[1:3] == ["-", "-"], "a step sends more"

@@ -38,7 +38,7 @@ TRUST: Final = {
     "private": Trust(secret=SECRET, private=True),
 }
 MOST_BYTES: Final = 1 << 23  # Elements and rounds together: larger arrays have fewer rounds.
-LEAST: Final = 7
+LEAST: Final = 15
 DEADLINE_S: Final = 120.0
 
 
