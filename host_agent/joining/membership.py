@@ -394,7 +394,8 @@ class Membership(Closing, OfOneProcess):
         unset = f", or unset {CONTROLLER_VARIABLE} for a switch on loopback" if named else ""
         return self._status.unreachable(
             f"nothing answers at {self.controller} ({connection_fault(sentence)}): "
-            + what_to_do(f"start the service{unset}", sentence, self._tls)
+            + what_to_do(f"start the service{unset}", sentence, self._tls),
+            busy="timed out" in sentence,
         )
 
     def _report(self) -> None:

@@ -221,10 +221,15 @@ class MembershipStatus:
         self._end(sentence)
         return False
 
-    def unreachable(self, sentence: str) -> bool:
-        """Process the reason of a broken connection; return whether to reconnect."""
+    def unreachable(self, sentence: str, busy: bool = False) -> bool:
+        """Process the reason of a broken connection; return whether to reconnect.
+
+        `busy`: whether the controller took too long to answer, which many workers at once can cause.
+        """
         with self._changed:
-            if self._state is MembershipState.JOINING:
+            if busy:
+                self._waiting_for = self._waiting_for or sentence
+            elif self._state is MembershipState.JOINING:
                 self._fail(JoinError(sentence))
             if self._state in (MembershipState.FAILED, MembershipState.ENDED):
                 return False

@@ -88,6 +88,18 @@ def test_after_the_admission_a_refusal_is_the_end(membership: MembershipStatus) 
     assert not membership.unreachable("refused")
 
 
+def test_a_controller_that_is_too_busy_to_answer_is_tried_again_until_the_deadline(
+    membership: MembershipStatus,
+) -> None:
+    assert membership.unreachable("nothing answers at here (timed out): start it", busy=True)
+    with pytest.raises(
+        JoinError, match=r"took longer than 0 s: nothing answers at here \(timed out\): start it"
+    ):
+        membership.joined("here", 0)
+    feed(membership, PLACED, GATHERING, ADMITTED)
+    membership.joined("here", 0)
+
+
 @pytest.mark.parametrize("packets", [0, VERSION + 1])
 def test_no_worker_is_admitted_to_switches_whose_packets_have_another_version(
     membership: MembershipStatus, packets: int
