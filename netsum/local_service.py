@@ -23,7 +23,7 @@ from netsum.programs import CompiledProgram, compiled_program
 from netsum.star_service import cabled_network, star_network
 from netsum_common.channel import TlsFiles
 from netsum_common.lane_counts import LOCAL_LANES
-from topologies.children import TestbedError, ending_in_order
+from topologies.children import TestbedError, ending_in_order, uninterrupted
 from topologies.loopback import LoopbackTestbed
 from topologies.run_folder import CONTROLLER_SOCKET
 from topologies.runs import run_folder
@@ -45,6 +45,7 @@ async def _serve(
     program: CompiledProgram,
     options: argparse.Namespace,
     announcement: "_Announcement",
+    interrupted: Sequence[int],
 ) -> None:
     service_options = ServiceOptions(
         network=star_network(testbeds[0]) if len(testbeds) == 1 else cabled_network(testbeds),
@@ -56,13 +57,15 @@ async def _serve(
     )
     async with running_service(service_options) as service:
         ready = asyncio.create_task(service.until_ready())
-        await _supervise(testbeds, service, until=ready.done)
+        await _supervise(testbeds, service, until=lambda: interrupted or ready.done())
+        if interrupted:
+            return
         ready.result()
         if options.ready_fd is not None:
             _log_to(testbeds[0].folder / "service.log")
         announcement.send(address=service.addresses[0])
         unused = _Unused(service)
-        await _supervise(testbeds, service, until=unused if options.until_unused else lambda: False)
+        await _supervise(testbeds, service, until=lambda: interrupted or (options.until_unused and unused()))
 
 
 def _log_to(path: Path) -> None:
@@ -75,7 +78,7 @@ def _log_to(path: Path) -> None:
 
 
 async def _supervise(
-    testbeds: Sequence[LoopbackTestbed], service: RunningService, until: Callable[[], bool]
+    testbeds: Sequence[LoopbackTestbed], service: RunningService, until: Callable[[], object]
 ) -> None:
     """Wait until something holds, or a switch or the links to it end."""
     while not until():
@@ -165,7 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 places = (options.places + options.switches - 1 - number) // options.switches
                 testbed = LoopbackTestbed(places, UDP_PORT, logs, options.drop_ppm, options.switches > 1)
                 testbeds.append(stack.enter_context(testbed))
-            asyncio.run(_serve(testbeds, program, options, announcement))
+            # An exception of a signal's handler would end whatever task runs, with a traceback of its own.
+            with uninterrupted() as interrupted:
+                asyncio.run(_serve(testbeds, program, options, announcement, interrupted))
     except (NetsumError, ValueError, OSError) as fault:
         announcement.send(error=str(fault))
         return 1

@@ -154,18 +154,20 @@ def stop_all(children: Sequence[Child]) -> None:
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[list[int]]:
     """Hold back Ctrl-C and SIGTERM until the block is done, so that no second Ctrl-C stops the clean-up.
 
-    By handlers, not by a signal mask: a mask holds for one thread, and gRPC's threads would take the signal.
+    Returns those that have arrived; the list grows during the block. By handlers, not by a signal mask: a mask holds for one
+    thread, and gRPC's threads would take the signal.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield []
         return
     arrived: list[int] = []
-    before = {number: signal.signal(number, lambda got, _: arrived.append(got)) for number in _INTERRUPTIONS}
+    heeded = [number for number in _INTERRUPTIONS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda got, _: arrived.append(got)) for number in heeded}
     try:
-        yield
+        yield arrived
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

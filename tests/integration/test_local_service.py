@@ -1,5 +1,8 @@
 """The service that a job starts for itself: it starts from any folder, and ends with the job."""
 
+import contextlib
+import json
+import signal
 import socket
 import subprocess
 import sys
@@ -110,6 +113,69 @@ def test_a_controller_that_is_gone_is_not_blamed_on_a_variable_that_is_not_set(
     monkeypatch.setenv("NETSUM_CONTROLLER", address)
     with pytest.raises(JoinError, match="or unset NETSUM_CONTROLLER"):
         join(job="late", rank=0, world_size=1)
+
+
+def test_a_worker_that_connects_before_a_busy_controller_answers_connects_again(tmp_path: Path) -> None:
+    """The controller is behind a relay that leaves the first connection unanswered until the worker gives it up."""
+    service = start_service(1).removeprefix("unix:")
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor() as pool:
+        listener.bind(str(tmp_path / "busy"))
+        listener.listen()
+
+        def pump(source: socket.socket, sink: socket.socket) -> None:
+            with contextlib.suppress(OSError):
+                while some := source.recv(1 << 16):
+                    sink.sendall(some)
+                sink.shutdown(socket.SHUT_WR)
+
+        def relay(worker: socket.socket) -> None:
+            with worker, socket.socket(socket.AF_UNIX) as controller:
+                controller.connect(service)
+                back = pool.submit(pump, controller, worker)
+                pump(worker, controller)
+                back.result()
+
+        def accept() -> None:
+            with listener.accept()[0] as unanswered:
+                while unanswered.recv(1 << 16):
+                    pass
+            with contextlib.suppress(OSError):  # The listener's end.
+                while True:
+                    pool.submit(relay, listener.accept()[0])
+
+        pool.submit(accept)
+        try:
+            with join(f"unix:{tmp_path}/busy", job="patient", rank=0, world_size=1) as membership:
+                assert membership.admission.num_workers == 1
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+ENDED_WHILE_FREEING = """
+import os, signal, sys
+from controller.service.scheduler import Scheduler
+from netsum import local_service
+free = Scheduler._free
+
+async def ended_while_freeing(scheduler, job):
+    await free(scheduler, job)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+Scheduler._free = ended_while_freeing
+sys.exit(local_service.main(["--places", "1"]))
+"""
+
+
+def test_it_ends_without_a_traceback_when_it_is_ended_while_it_frees_a_job() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDED_WHILE_FREEING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as service:
+        assert service.stdout is not None
+        address = json.loads(service.stdout.readline())["address"]
+        join(address, job="short", rank=0, world_size=1).close()
+        _, errors = service.communicate(timeout=WAIT_S)
+        assert service.returncode == 128 + signal.SIGTERM
+        assert "Traceback" not in errors
 
 
 STARTER = """

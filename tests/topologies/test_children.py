@@ -141,3 +141,13 @@ def test_a_signal_during_the_start_of_a_child_leaves_no_child(
         Child("sleeper", SLEEPER, tmp_path / "log")
     assert len(started) == 1
     assert not Path(f"/proc/{started[0]}").exists()
+
+
+def test_a_signal_that_is_ignored_does_not_interrupt() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with uninterrupted() as arrived:
+            signal.raise_signal(signal.SIGHUP)
+        assert arrived == []
+    finally:
+        signal.signal(signal.SIGHUP, before)
