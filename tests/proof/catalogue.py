@@ -28,7 +28,8 @@ OUTSIDE = {
     "offer-timer-lost": "timers", "lost-for-ever": "timers", "quiet-for-ever": "timers", "asked-once": "timers",
     "index-not-compared": "the chunk's number, which is compared, says the same",
     "exponent-not-learned": "codecs", "wrong-chunk-asked": "what is written into a datagram",
-    "all-need-the-header-alone": "what is written into a datagram", "spare-lanes-written": "codecs",
+    "all-need-the-header-only": "what is written into a datagram", "unneeded-lanes-written": "codecs",
+    "no-padding": "what is written into a datagram",
 }  # fmt: skip
 """Faults that no lemma need notice, and why: what they break is liveness beyond R1 to R3, or numbers. The explorer finds them."""
 

@@ -9,6 +9,7 @@ from sim.explore.configurations import CONFIGURATIONS
 from sim.explore.scenario import ExplorerScenario, passes_of
 from sim.explore.search import Search
 from sim.explore.system import System
+from tests.proof.catalogue import OUTSIDE
 from tests.proof.explored_check import sentences_missing
 from tests.sim.explore.faults.catalogue import FAULTS
 from tests.sim.explore.faults.run import faulty_system
@@ -26,6 +27,10 @@ SMALL = [
     ExplorerScenario("two slots", slots=2, rounds=passes_of("sum"), batches=False),
     ExplorerScenario("two jobs", rounds=passes_of("sum"), jobs=2, batches=False),
 ]
+
+
+def test_only_faults_of_the_catalogue_are_outside_the_lemmas() -> None:
+    assert OUTSIDE.keys() - FAULTS.keys() == set()
 
 
 @pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
