@@ -41,7 +41,7 @@ from topologies.units import parse_latency_ns, parse_rate_bps
 LINKS: Final = ("10mbit/5ms", "10mbit/50ms", "100mbit/5ms", "100mbit/50ms", "1gbit/5ms", "1gbit/50ms")
 SWITCH_SLOTS: Final = 1024
 STEPS: Final = 124  # More than fit into the time on any link.
-MEGABYTES: Final = (0.05, 0.5, 1, 5, 20, 100)
+MEGABYTES: Final = (0.02, 0.05, 0.2, 1, 5, 20, 100)
 GRID: Final = {name: replace(method, steps=STEPS) for name, method in METHODS.items()} | {
     "muon": Method("muon", STEPS, "rate", (0.01, 0.02, 0.04))
 }
@@ -92,9 +92,12 @@ def spread(losses: Sequence[float]) -> str:
 
 
 def rows_of(
-    name: str, trainings: Trainings, networks: Sequence[NetworkOf], seeds: int
+    name: str, trainings: Trainings, networks: Sequence[NetworkOf], seeds: int, start: int = 0
 ) -> tuple[list[str], list[str]]:
-    """Return a method's losses after equal seconds on each link, and after equal bytes."""
+    """Return a method's losses after equal seconds on each link, and after equal bytes.
+
+    `start`: bytes that every method sends before its first step, which do not count.
+    """
     first = {value: trainings.of(name, value, 0) for value in GRID[name].values}
     by_seconds, chosen = [name], dict[NetworkOf, list[Trained]]()
     for network in networks:
@@ -116,8 +119,9 @@ def rows_of(
         trainings.say(" | ".join(by_seconds))
     by_bytes = [name]
     for megabytes in MEGABYTES:
-        of = [each for each in chosen[networks[0]] if each.sent[0] <= 1e6 * megabytes <= each.sent[-1]]
-        by_bytes.append(spread([float(np.interp(1e6 * megabytes, each.sent, each.losses)) for each in of]))
+        sent = start + 1e6 * megabytes
+        of = [each for each in chosen[networks[0]] if each.sent[0] <= sent <= each.sent[-1]]
+        by_bytes.append(spread([float(np.interp(sent, each.sent, each.losses)) for each in of]))
     return by_seconds, by_bytes
 
 
@@ -133,7 +137,9 @@ def main() -> None:
     networks = [link(text) for text in texts]
     use_examples()
     trainings = Trainings(chosen.folder)
-    both = [rows_of(name, trainings, networks, chosen.seeds) for name in GRID]
+    # By its first look DiLoCo has sent the model alone.
+    start = trainings.of("diloco", GRID["diloco"].values[0], 0).sent[0]
+    both = [rows_of(name, trainings, networks, chosen.seeds, start) for name in GRID]
     titles = {
         "seconds": ["method", *(f"{text.replace('/', ', ')}" for text in texts)],
         "bytes": ["method", *(f"{megabytes:g} MB" for megabytes in MEGABYTES)],
