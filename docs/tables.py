@@ -67,6 +67,8 @@ class Measurement:
         Runs of each value; of several, values are medians unless ``measures`` says otherwise.
     quotes
         Values that pages quote and no table has, by name.
+    sources
+        Digests of the programs that printed the lines, by table.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Measurement:
     repeats: int
     tables: dict[str, Table]
     quotes: dict[str, str]
+    sources: dict[str, str] = field(default_factory=dict)
 
     def caption(self) -> str:
         """Return command, machine, date and repeats, as they stand below a table."""

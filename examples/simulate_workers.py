@@ -10,4 +10,7 @@ rows = run_experiment(
     settings={"job.workers": [2, 4, 8], "job.contender": ["netsum", "ring"], "topology.rate": "25gbit"},
 )
 for row in rows:
-    print(f"{row['contender']:7} {row['workers']:2} workers: {row['goodput_bps'] / 1e9:5.2f} Gbit/s")
+    print(
+        f"{row['contender']:7} {row['workers']:2} workers, iteration {row['iteration']}: "
+        f"{row['goodput_bps'] / 1e9:5.2f} Gbit/s"
+    )

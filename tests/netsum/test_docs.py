@@ -26,7 +26,7 @@ from tests.browser import browser, needs_browser
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-GENERATED = {"commands.md"}  # Written from the helps themselves.
+GENERATED = {"commands.md", "examples.md"}  # Written from the helps themselves, and with what examples print.
 BLOCK = re.compile(r"^(<!-- run -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^(?:[#$] )?(?:[A-Z_]+=\S+ )*(?:sudo )?(?:\S*/)?netsum (?P<rest>.*)$")
 ENVIRONMENT = {
