@@ -54,9 +54,10 @@ lint: $(DEV) ## Lint, types, import rules, words
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.words
 
-docs: $(VENV)/.with-docs ## Build the site into build/site; a warning is an error
-	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . build/site
-	@echo 'the site: build/site/index.html'
+SITE ?= build/site
+docs: $(VENV)/.with-docs ## Build the site into build/site, a release's into SITE=build/site/RELEASE; a warning is an error
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . $(SITE)
+	@echo 'the site: $(SITE)/index.html'
 
 draft: $(VENV)/.with-docs ## Build the Internet-Draft of the protocol, text and HTML, into build/
 	$(BIN)/python -m docs.draft && mkdir -p build && $(BIN)/python -m docs.draft_xml > build/draft-netsum-slot-protocol.xml

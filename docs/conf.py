@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import json
 import os
 import re
 from pathlib import Path
@@ -83,5 +84,21 @@ def setup(app: Any) -> None:
             page = f'<!doctype html><title>netsum</title><meta http-equiv="refresh" content="0; url={there}">'
             Path(app.outdir, f"{name}.html").write_text(f'{page}<a href="{there}">netsum</a>\n')
 
+    def offer(app: Any) -> None:
+        released = Path(app.outdir).name == release
+        app.add_js_file(
+            "versions.js",
+            loading_method="defer",
+            **{"data-site": "../" * released, "data-version": release if released else "latest"},
+        )
+
+    def list_versions(app: Any, error: Exception | None) -> None:
+        site = Path(app.outdir).parent if Path(app.outdir).name == release else Path(app.outdir)
+        found = sorted((path.parent.name for path in site.glob("*/searchindex.js")), reverse=True)
+        latest = ["latest"] * (site / "searchindex.js").exists()
+        (site / "versions.json").write_text(json.dumps(latest + found) + "\n")
+
     app.connect("source-read", read)
+    app.connect("builder-inited", offer)
     app.connect("build-finished", redirect)
+    app.connect("build-finished", list_versions)
