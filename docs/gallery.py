@@ -65,8 +65,15 @@ def run(names: list[str]) -> None:
     record = json.loads(RECORD.read_text("utf-8"))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for name in names:
-        words = {"env": {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}, "timeout": DEADLINE_S}
-        done = subprocess.run(command_of(name).split(), cwd=ROOT, stdout=-1, text=True, check=True, **words)
+        done = subprocess.run(
+            command_of(name).split(),
+            cwd=ROOT,
+            env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=DEADLINE_S,
+        )
         record["tables"][name] = {"output": [f"$ {command_of(name)}", *done.stdout.rstrip().splitlines()]}
         record["sources"][name] = source_of(name)[1]
         record["date"] = datetime.date.today().isoformat()
