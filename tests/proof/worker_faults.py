@@ -83,6 +83,7 @@ def faults() -> Iterator[tuple[str, Sources]]:
 
 ELSEWHERE = (
     "core.in_flight == 0", "core.in_flight != 0", "slot.due",  # timers
+    "slot.unanswered", "core.probe_sent_ns[probe]",  # timers
     "_send_next: not: has_exponents", "_send_next: left out: has_exponents", "data_blocks",  # codecs
     "on_datagram: not: verdict", "on_datagram: turned: verdict",  # counters, where no other lemma notices it
     "left out: has_lanes\n",  # without lanes, a header is right without being cut
