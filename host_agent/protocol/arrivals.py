@@ -25,6 +25,7 @@ from host_agent.codecs.payload import (
     learn_exponent,
     read_block,
 )
+from host_agent.protocol.congestion import count_loss, count_result, is_gone, take_path_time
 from host_agent.protocol.records import (
     DUE_NO,
     DUE_RETRANSMIT,
@@ -133,7 +134,9 @@ def on_datagram(
     elif verdict == ACCEPTED and kind == KIND_RESULT:
         record = passes[slot.pass_number % PASS_RING]
         _take_payload(core, record, slot, words, header)
-        _note_progress(core, record, slot, now_ns)
+        last = header[14] == core.rank and core.rank != COMPLETER_UNKNOWN
+        _note_progress(core, record, slot, last, now_ns)
+        count_result(core, slot.chunk, header[2] & FLAG_CONGESTED != 0, now_ns)
         _retire(core, slots, passes, record, slot)
     elif verdict == ACCEPTED:
         _on_status(core, passes[slot.pass_number % PASS_RING], slot, words, level, number, now_ns)
@@ -238,8 +241,8 @@ def _take_payload(core: Record, record: Record, slot: Record, words: Words, head
 
 
 @compiled_inline
-def _note_progress(core: Record, record: Record, slot: Record, now_ns: int) -> None:
-    """Count a RESULT, and let it move the timers."""
+def _note_progress(core: Record, record: Record, slot: Record, last: bool, now_ns: int) -> None:
+    """Count a RESULT, and let it move the timers; `last`: it answers this worker's contribution."""
     core.chunks += 1
     core.progress_ns = now_ns
     core.asked = 0
@@ -248,9 +251,13 @@ def _note_progress(core: Record, record: Record, slot: Record, now_ns: int) -> N
     # To the RESULT of a quorum chunk this worker need not have contributed.
     if slot.retransmissions == 0 and record.quorum == 0:
         take_result_time(core, now_ns - slot.first_sent_ns)
+        if last and core.congestion != 0:
+            take_probe_time(core, now_ns - slot.first_sent_ns)
+            take_path_time(core, now_ns - slot.first_sent_ns)
     # The first transmission even if there were more: which one the RESULT answers is not known, and to take it for a
     # later one than it was would put chunks beyond the packet threshold that are not.
     core.largest_acked = max(core.largest_acked, slot.first_sequence)
+    is_gone(core, slot)
     if slot.loss_time_ns != NEVER:
         core.presumed_lost -= 1
         core.recovered_ns = max(core.recovered_ns, slot.asked_ns)
@@ -348,7 +355,10 @@ def _on_status(
         core.probe_number[probe] = 0
         core.answered += 1
         take_probe_time(core, now_ns - core.probe_sent_ns[probe])
+        take_path_time(core, now_ns - core.probe_sent_ns[probe])
         verdict = _verdict_on_loss(core, slot, probe, level, full or missing)
+        if verdict != SENT_SINCE:
+            is_gone(core, slot)
         if verdict == WAITING:
             after_ns = probe_again_after_ns(core, now_ns - slot.first_sent_ns)
             set_loss_time(core, slot, core.probe_sent_ns[probe] + after_ns)
@@ -359,6 +369,7 @@ def _on_status(
             return
         core.extra_probes += EXTRA_PROBES_PER_LOSS
         limit_window(core)
+        count_loss(core, slot.chunk, now_ns)
         core.probe_before = core.probe_sequence[probe]
     else:  # One that comes unasked says that the switch could not grow the packet into the RESULT.
         asked = number != EXPONENT_ALL_ZERO and number <= PROBE_NUMBERS

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from host_agent.errors import MisuseError
 from host_agent.protocol import arrivals, departures
 from host_agent.protocol.beginning import begin_pass
+from host_agent.protocol.congestion import reset_congestion
 from host_agent.protocol.passes import Pass
 from host_agent.protocol.records import CORE, COUNTERS, FAILURE_NONE, NEVER, PASS, PASS_RING, SLOT
 from host_agent.protocol.timeout import reset_timeout
@@ -62,6 +63,7 @@ class WorkerCore:
         core["timeout_ns"] = timeout_ns
         core["heard_ns"] = -1
         core["status_chunk"] = -1
+        reset_congestion(core)
         reset_timeout(core)
         self._counts = _counts_of(state)
         slots = np.zeros(admission.slot_count, SLOT)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from host_agent.codecs.payload import block_has_lanes, has_exponents, is_absent, own_exponent, write_block
+from host_agent.protocol.congestion import frame_bytes, is_gone, leaves
 from host_agent.protocol.records import (
     CONTRIBUTES_DATA,
     CONTRIBUTES_NOTHING,
@@ -79,8 +80,9 @@ def transmit(
         return _object(core, slots, passes, words, tx_bytes)
     if core.passes_done == core.passes_begun:
         return 0
+    expired = core.in_flight > 0 and now_ns >= core.pto_ns
     if core.in_flight > 0:
-        if now_ns >= core.pto_ns:
+        if expired:
             core.pto_ns = now_ns + pto_after_ns(core, now_ns - core.progress_ns)
             probe_oldest(core, slots)
         if core.extra_probes > 0:
@@ -93,7 +95,8 @@ def transmit(
     chunk = core.oldest_chunk
     while core.due > 0 and filled + 2 <= rows and chunk < core.next_chunk:
         slot = slots[slot_of(core, chunk)]
-        if slot.in_flight != 0 and slot.due != DUE_NO:
+        waits = not expired and slot.due > DUE_PROBE and core.congestion != 0 and window_is_full(core)
+        if slot.in_flight != 0 and slot.due != DUE_NO and not waits:
             filled += _send_again(core, passes, slot, now_ns, words, tx_bytes, filled)
         chunk += 1
     while filled < rows and _may_send_next(core, slots, passes):
@@ -101,6 +104,8 @@ def transmit(
             length = HEADER_BYTES + LANE_BYTES * core.lanes
             prefetch_to_write(words[filled + _ROWS_AHEAD].ctypes.data, length)
         filled += _send_next(core, slots, passes, now_ns, words[filled], tx_bytes, filled)
+    if core.congestion != 0 and core.sending_pass != core.passes_begun and window_is_full(core):
+        core.round_full = 1
     return filled
 
 
@@ -186,6 +191,8 @@ def _send_again(
         tx_bytes[row] = _write_contribution(core, record, slot, words[row])
         _sent(core, slot, now_ns, tx_bytes[row])
         rows += 1
+    else:
+        is_gone(core, slot)
     slot.due = DUE_NO
     core.due -= 1
     set_loss_time(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))
@@ -264,6 +271,9 @@ def _send_next(
     slot.lost = 0
     slot.padding = 0
     slot.quorum = record.quorum
+    block = slot.index - record.lead
+    slot.frame_bytes = frame_bytes(core, block >= 0 and block_has_lanes(record.payload, block))
+    slot.under_way = 0
     if core.in_flight == 0:
         core.pto_ns = now_ns + pto_after_ns(core, np.int64(0))
     core.in_flight += 1
@@ -307,6 +317,7 @@ def offer(state: Records, slots: Records, passes: Records, number: int) -> None:
 
 @compiled_inline
 def _sent(core: Record, slot: Record, now_ns: int, length: int) -> None:
+    leaves(core, slot)
     slot.last_sequence = core.next_sequence
     slot.last_sent_ns = now_ns
     core.next_sequence += 1

@@ -100,6 +100,35 @@ CORE: Final = _record(
     "recovered_ns",  # send time of the newest PROBE for a recovered chunk (cf. RFC 9002, recovery start time)
     "window",  # how many other chunks may be in flight
     "window_ends",  # before this chunk; from there on, as many as there are slots
+    # The congestion window (`congestion`), in bytes of frames.
+    "congestion",  # 1: there is one, instead of `window`
+    "flight_bytes",  # of the chunks in flight that are not presumed lost
+    "window_bytes",  # how many of them there may be
+    "threshold_bytes",  # from here on the window grows by little
+    "largest_bytes",  # the window at the last congestion; 0: none yet
+    "largest_ns",  # when that was
+    "competes",  # 1: others fill the queue, and only losses and marks make the window smaller
+    "starting",  # 1: no queue has been met yet
+    "recover_chunk",  # losses of chunks before it have had their answer
+    "counted_lost",  # packets, for the share that is lost,
+    "counted",  # of this many chunks
+    "jitter_ns",  # mean less least round trip of a round
+    "marked_share",  # smoothed, of 1,024
+    # A round: about as long as a round trip.
+    "round_end",  # ends with the RESULT of a chunk from this one on
+    "round_least_ns",  # the least round trip in it
+    "round_total_ns",  # their sum
+    "round_samples",
+    "round_lost",
+    "round_marked",
+    "round_results",
+    "round_full",  # whether the window kept a chunk back
+    # A trial, whose the queue is.
+    "trial_rounds",  # left of it; 0: none is under way
+    "trial_wait",  # rounds until the next
+    "trial_ns",  # the round trip before it
+    "doubts",  # trials in a row that found another owner of the queue than was thought
+    "trial_bytes",  # the window before it
     "probe",  # number of the last PROBE
     "due",  # chunks waiting to be sent again or probed
     # The deadline.
@@ -147,6 +176,8 @@ SLOT: Final = _record(
     "lost",  # known to be, but sent again more than REPEATS_AT_ONCE times, so it waits for loss_time_ns
     "padding",  # send lanes along, which the RESULT takes the place of
     "quorum",  # its chunk is a quorum chunk
+    "frame_bytes",  # of its contribution or RESULT, whichever is longer
+    "under_way",  # the same while one may be under way, else 0
 )
 
 CONTRIBUTES_NOTHING: Final = 0

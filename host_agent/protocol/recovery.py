@@ -44,7 +44,8 @@ WINDOW_ROUNDS: Final = 8  # for n times as many chunks as there are slots.
 def has_queue(core: Record) -> bool:
     """Return whether PROBEs take longer than the shortest by more than they differ from each other."""
     queued_ns = core.srtt_ns - core.base_ns
-    return bool(core.measured != 0 and queued_ns > max(core.rttvar_ns, LEAST_QUEUE_NS))
+    least_ns = LEAST_QUEUE_NS if core.congestion == 0 else min(LEAST_QUEUE_NS, core.base_ns)
+    return bool(core.measured != 0 and queued_ns > max(core.rttvar_ns, least_ns))
 
 
 @compiled
@@ -53,7 +54,7 @@ def limit_window(core: Record) -> None:
 
     As many as are in flight pass in `result_ns` (Little's law).
     """
-    if core.result_ns == 0 or not has_queue(core):
+    if core.congestion != 0 or core.result_ns == 0 or not has_queue(core):
         return
     passing = 2 * core.base_ns * core.in_flight // core.result_ns
     core.window = min(max(passing, core.slot_count // WINDOW_SHARE, LEAST_WINDOW), core.slot_count)
@@ -62,7 +63,9 @@ def limit_window(core: Record) -> None:
 
 @compiled_inline
 def window_is_full(core: Record) -> bool:
-    """Return whether a limited window keeps the next chunk back; chunks presumed lost do not count."""
+    """Return whether the window keeps the next chunk back; chunks presumed lost do not count."""
+    if core.congestion != 0:
+        return bool(core.flight_bytes >= core.window_bytes)
     return bool(core.next_chunk < core.window_ends and core.in_flight - core.presumed_lost >= core.window)
 
 

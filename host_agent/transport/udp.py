@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from host_agent.errors import MisuseError
+from host_agent.protocol.congestion import enabled
 from host_agent.protocol.core import WorkerCore
 from host_agent.transport.link import Link
 from host_agent.transport.messages import LARGEST_MESSAGE_BYTES, LINK, UdpSocket, make_inbox, make_outbox
@@ -59,6 +60,7 @@ class UdpLink(Link):
         self.link = np.zeros(1, LINK)
         self.link["fd"] = self._socket.fileno()
         merged = self._allow_segments()
+        self._give_window()
         poll_fds = np.zeros(2, POLLFD)
         poll_fds["fd"] = [self._socket.fileno(), self._wake_fd]
         poll_fds["events"] = POLLIN
@@ -81,6 +83,7 @@ class UdpLink(Link):
         """Carry the datagrams of another core from now on; see `Link.enter`."""
         self._core = core
         self._enlarge_buffers()
+        self._give_window()
         try:
             self._socket.connect(core.admission.switch)
         except OSError as error:
@@ -131,6 +134,10 @@ class UdpLink(Link):
             return False
         self.link["segments"] = MOST_SEGMENTS
         return True
+
+    def _give_window(self) -> None:
+        """Give the core a congestion window on a network; loopback and shared memory have no queues that others need."""
+        self._core.state["congestion"] = int(enabled() and self.link["paces"][0] != 0)
 
     def _drain(self) -> None:
         """Discard what came before the socket was connected, from anyone, and errors about another switch."""

@@ -49,10 +49,21 @@ CORE_CONSTANT: Final = frozenset(
     )
 )
 """`padding` changes only where packets cannot grow by all lanes."""
+CORE_WINDOW: Final = frozenset(
+    (
+        *("congestion", "flight_bytes", "window_bytes", "threshold_bytes", "largest_bytes", "largest_ns"),
+        *("competes", "starting", "recover_chunk", "counted_lost", "counted", "jitter_ns", "marked_share"),
+        *("round_end", "round_least_ns", "round_total_ns", "round_samples", "round_lost", "round_marked"),
+        *("round_results", "round_full"),
+        *("trial_rounds", "trial_wait", "trial_ns", "trial_bytes", "doubts"),
+    )
+)
+"""Fields of the congestion window, which these cores do not have: it would only delay what is sent, by times that are choices."""
 CORE_TIMES: Final = frozenset(
     (
         *("srtt_ns", "rttvar_ns", "rto_ns", "measured", "result_ns", "min_result_ns", "max_result_ns"),
         *("base_ns", "progress_ns", "recovered_ns", "window", "window_ends"),
+        *CORE_WINDOW,
     )
 )
 """Whether there is a queue is a choice (`fire`). With fewer than `LEAST_WINDOW` slots the window is all of them."""
@@ -72,7 +83,9 @@ SLOT_KEPT: Final = frozenset(
         *("retransmissions", "due", "loss_time_ns", "lost", "padding", "quorum"),
     )
 )
-SLOT_TIMES: Final = frozenset((*("first_sent_ns", "last_sent_ns", "asked_ns", "unanswered"),))
+SLOT_TIMES: Final = frozenset(
+    (*("first_sent_ns", "last_sent_ns", "asked_ns", "unanswered", "frame_bytes", "under_way"),)
+)
 """`unanswered` sets the PROBE retry time, so it is part of the state."""
 PASS_KEPT: Final = frozenset(("results", "offered", "added"))
 PASS_REST: Final = frozenset(

@@ -72,7 +72,7 @@ def describe_workers(worlds: Any, numbers: Numbers, out: Numbers) -> Integer:
         steady = (
             steady and core.extra_probes == 0 and core.due == 0 and core.status_chunk != core.oldest_chunk
         )
-        steady = steady and core.next_chunk >= core.window_ends
+        steady = steady and core.next_chunk >= core.window_ends and core.congestion == 0
         steady = steady and core.sending_pass == core.passes_done and core.sending_pass < core.passes_begun
         steady = steady and work.quorum == 0 and work.payload.encode != 0 and begins <= index < ends
         # A pass whose worker sends or needs the lanes of a part of the array changes at that part's ends.

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from host_agent.protocol.records import CORE, COUNTERS, PASS, SLOT
+from sim.explore.engine.packing import CORE_WINDOW
 from sim.network.engine import periods
 from sim.network.engine.engine_records import WORKER
 
@@ -15,6 +16,7 @@ _FUNCTIONS = {each.name: each for each in _TREE.body if isinstance(each, ast.Fun
 
 ADMISSION = "is set by the admission, and the same for as long as there is the worker"
 PLACE = "says where something is in memory"
+WINDOW = "is read where there is a congestion window, and the state is not compared there"
 TROUBLE = "is read only about PROBEs, STATUSes and failures; the state is not compared while there are any"
 
 REASONS: dict[str, dict[str, str]] = {
@@ -41,6 +43,7 @@ REASONS: dict[str, dict[str, str]] = {
         "presumed_lost": "counts slots with loss_time_ns, and every slot's is NEVER",
         "recovered_ns": "is compared with PROBEs about chunks in flight, and no chunk has one",
         "window": "is read up to window_ends, which is behind",
+        **dict.fromkeys(CORE_WINDOW - {"congestion"}, WINDOW),
         **dict.fromkeys(("status_ns", "status_level", "status_seen", "status_slot_chunk"), TROUBLE),
         **dict.fromkeys(("failure_chunk", "objections"), TROUBLE),
         **dict.fromkeys(
@@ -50,6 +53,7 @@ REASONS: dict[str, dict[str, str]] = {
     },
     "slot": {
         "exponent": "is a value",
+        **dict.fromkeys(("frame_bytes", "under_way"), WINDOW),
         "asked_ns": "is read of chunks with PROBEs, and no chunk has one",
     },
     "work": {

@@ -1,0 +1,283 @@
+"""The congestion window of a worker core: how many bytes of its chunks may be under way.
+
+Slots bound what switches hold, the window bounds what queues hold. The job's slowest worker is the one with the smallest window
+for its path. All others wait for it, and the RESULT of a chunk says who was last (`completer`): only then was its time that of
+the path. Who was not last has no sample, and its window stays: waiting for a straggler is no congestion. Who was last, and kept
+chunks back, may have more. So the windows that do not limit the job do not matter, and need not be right.
+
+Rounds take about a round trip. The least time in a round, compared with the least ever, says how much of the window is in queues.
+
+Alone, or beside jobs like itself, a worker keeps `QUEUE_PACKETS` in the queue, by the rule of FAST TCP (Wei, Jin, Low, Hegde:
+"FAST TCP", IEEE/ACM Transactions on Networking 14(6), 2006), and what the jitter of a host keeps under way besides. Losses do
+not count before an eighth of a round is lost, or the queue is twice as long as it should be: a lossy link loses less, and an
+overflowing queue more.
+
+Beside flows that fill the queue that share would be too small. So now and then a worker takes a quarter of its window back for
+some round trips (Copa, Arun and Balakrishnan, NSDI 2018; Nimbus, Goyal et al., SIGCOMM 2022). If the round trip falls by as
+much, the queue is its own. If it hardly falls, others fill it, and the worker competes as CUBIC does (RFC 9438): the window grows
+until a loss or marks, and shrinks to 70 %. Marks shrink it in both cases, as in DCTCP (RFC 8257).
+"""
+
+import os
+from typing import Final
+
+import numpy as np
+
+from host_agent.protocol.records import NEVER
+from host_agent.wire.constants import HEADER_BYTES, LANE_BYTES
+from netsum_common.compiled import Integer, Record, compiled, compiled_inline
+
+HEADERS_BYTES: Final = 42  # Ethernet, IPv4 and UDP.
+FIRST_BYTES: Final = 70_000
+"""The first window: arrays of 64 KiB begin as if there were none."""
+LEAST_PACKETS: Final = 2
+QUEUE_PACKETS: Final = 16  # How many a worker keeps in the queue.
+LOST_SHARE: Final = 12  # More than 1/n lost is congestion,
+LEAST_LOST: Final = 6  # if it is at least this number,
+COUNTED: Final = 64  # counted over at least this number of RESULTs.
+TRIAL_SHARE: Final = 4  # A trial takes back 1/n of the window.
+TRIAL_ROUNDS: Final = 3  # The first still has chunks of before, in the second other workers follow.
+TRIAL_WAIT: Final = 12  # Rounds between trials.
+SECOND_WAIT: Final = 3  # Rounds before the next, after one that finds another owner than was thought.
+TRIALS: Final = 2  # So many must find that in a row.
+FOREIGN_SHARE: Final = 400
+OWN_SHARE: Final = 700
+"""If less than the first share, of 1,024, of the expected fall comes, the queue is others'; if more than the second, its own."""
+_ONE: Final = 1024
+_MS: Final = 1_000_000
+_MOST: Final = 1 << 40
+_SEGMENT: Final = 1514  # CUBIC grows by segments of that length.
+
+
+def enabled() -> bool:
+    """Whether cores have a congestion window: the internal switch while both behaviours are compared."""
+    return os.environ.get("NETSUM_CONGESTION_WINDOW", "") == "1"
+
+
+@compiled
+def reset_congestion(core: Record) -> None:
+    """Begin with the first window."""
+    core.window_bytes = FIRST_BYTES
+    core.threshold_bytes = _MOST
+    core.starting = 1
+    core.trial_wait = SECOND_WAIT
+    _begin_round(core)
+    core.round_end = -1
+
+
+@compiled_inline
+def frame_bytes(core: Record, has_lanes: bool) -> Integer:
+    """Return the length of a packet with or without lanes on the wire."""
+    return HEADERS_BYTES + HEADER_BYTES + (LANE_BYTES * core.lanes if has_lanes else np.int64(0))
+
+
+@compiled_inline
+def leaves(core: Record, slot: Record) -> None:
+    """Count a chunk's packet among those under way."""
+    core.flight_bytes += slot.frame_bytes - slot.under_way
+    slot.under_way = slot.frame_bytes
+
+
+@compiled_inline
+def is_gone(core: Record, slot: Record) -> None:
+    """Note that a chunk's packet is not under way any more: it has arrived or is lost."""
+    core.flight_bytes -= slot.under_way
+    slot.under_way = 0
+
+
+@compiled_inline
+def take_path_time(core: Record, ns: Integer) -> None:
+    """Take in a round trip to the switch and back: a PROBE's, or that of a chunk whose last contribution this worker sent."""
+    core.round_least_ns = min(core.round_least_ns, ns)
+    core.round_total_ns += ns
+    core.round_samples += 1
+
+
+@compiled_inline
+def count_result(core: Record, chunk: Integer, marked: bool, now_ns: Integer) -> None:
+    """Count a RESULT; that of the first chunk of a round ends the round before."""
+    if core.round_end < 0:
+        core.round_end = core.next_chunk  # The first round is that of the first window.
+    core.round_results += 1
+    core.counted += 1
+    core.round_marked += marked
+    if chunk >= core.round_end and core.congestion != 0:
+        _end_round(core, now_ns)
+
+
+@compiled
+def count_loss(core: Record, chunk: Integer, now_ns: Integer) -> None:
+    """Count a lost packet; make the window smaller if that means congestion."""
+    if core.congestion == 0 or chunk < core.recover_chunk:
+        return
+    core.round_lost += 1
+    core.counted_lost += 1
+    many = core.counted_lost >= LEAST_LOST and core.counted_lost * LOST_SHARE > core.counted
+    queued = _queued(core)
+    small = core.window_bytes < QUEUE_PACKETS * frame_bytes(core, True) and queued * 2 > core.window_bytes
+    if core.competes == 0 and not many and not small and queued <= 2 * _target(core):
+        return
+    core.counted_lost = 0
+    core.counted = 0
+    if core.trial_rounds > 0:
+        core.window_bytes = core.trial_bytes
+        core.trial_rounds = 0
+    core.largest_bytes = core.window_bytes
+    core.largest_ns = now_ns
+    core.window_bytes = _bounded(core, core.window_bytes * 7 // 10)
+    core.threshold_bytes = core.window_bytes
+    core.starting = 0
+    core.recover_chunk = core.next_chunk
+    core.trial_wait = max(core.trial_wait, np.int64(SECOND_WAIT))
+    _begin_round(core)
+
+
+@compiled
+def _begin_round(core: Record) -> None:
+    core.round_end = core.next_chunk
+    core.round_least_ns = NEVER
+    core.round_total_ns = 0
+    core.round_samples = 0
+    core.round_lost = 0
+    core.round_marked = 0
+    core.round_results = 0
+    core.round_full = 0
+
+
+@compiled
+def _bounded(core: Record, window: Integer) -> Integer:
+    packet = frame_bytes(core, True)
+    return min(max(window, LEAST_PACKETS * packet), core.slot_count * packet)
+
+
+@compiled
+def _queued(core: Record) -> Integer:
+    """Return how many bytes of the window are in queues (Little's law)."""
+    if core.round_samples == 0:
+        return np.int64(0)
+    return core.window_bytes * (core.round_least_ns - core.base_ns) // max(core.round_least_ns, np.int64(1))
+
+
+@compiled
+def _target(core: Record) -> Integer:
+    """Return how many bytes should be in queues."""
+    jitter = np.int64(0)
+    if core.round_samples > 0:
+        jitter = core.window_bytes * core.jitter_ns // max(core.round_least_ns, np.int64(1))
+    return QUEUE_PACKETS * frame_bytes(core, True) + jitter
+
+
+@compiled
+def _end_round(core: Record, now_ns: Integer) -> None:
+    """Let the round trips, losses and marks of a round change the window."""
+    if core.round_marked > 0 or core.marked_share > 0:
+        share = core.round_marked * _ONE // core.round_results
+        core.marked_share += (share - core.marked_share) // 16
+    if core.counted >= COUNTED:
+        core.counted_lost = 0
+        core.counted = 0
+    if core.round_samples == 0 and core.trial_rounds > 0:
+        core.window_bytes = core.trial_bytes
+        core.trial_rounds = 0
+        core.trial_wait = SECOND_WAIT
+    if core.round_samples > 0:
+        spread_ns = core.round_total_ns // core.round_samples - core.round_least_ns
+        core.jitter_ns = min(spread_ns, core.jitter_ns + (spread_ns - core.jitter_ns) // 8)
+        if core.trial_rounds > 0:
+            _go_on_with_trial(core)
+        elif core.round_marked > 0:
+            shrunk = core.window_bytes - core.window_bytes * core.marked_share // (2 * _ONE)
+            core.window_bytes = _bounded(core, shrunk)
+            core.threshold_bytes = core.window_bytes
+            core.starting = 0
+        else:
+            _adapt(core, now_ns)
+            _consider_trial(core)
+    _begin_round(core)
+
+
+@compiled
+def _adapt(core: Record, now_ns: Integer) -> None:
+    """Change the window at the end of a round without marks in which this worker was last."""
+    queued, target, window = _queued(core), _target(core), core.window_bytes
+    mean_ns = core.round_total_ns // core.round_samples
+    if core.competes != 0:
+        grown = window + window // 2
+    elif core.starting != 0 and window * (mean_ns - core.base_ns) // max(mean_ns, np.int64(1)) <= target // 2:
+        grown = 2 * window
+    else:
+        core.starting = 0
+        grown = min(2 * window, window + (target - queued) // 2)
+    if grown > window:
+        if core.round_full == 0:
+            return
+        if window >= core.threshold_bytes:
+            grown = min(grown, max(window + _linear(core), _cubic(core, now_ns)))
+        else:
+            grown = min(grown, core.threshold_bytes)
+    core.window_bytes = _bounded(core, grown)
+
+
+@compiled
+def _linear(core: Record) -> Integer:
+    """Return by how much a window grows in a round at least.
+
+    CUBIC has 0.53 segments beside Reno (RFC 9438, section 4.3). But a job's packets pass queues both ways, and a loss in either
+    shrinks the window: with twice the losses, about twice the growth gives the same rate.
+    """
+    return min(np.int64(_SEGMENT), core.window_bytes // 16)
+
+
+@compiled
+def _cubic(core: Record, now_ns: Integer) -> Integer:
+    """Return CUBIC's window, in bytes: the congested one plus 0.4 (t - K)^3 segments, t in seconds (RFC 9438, section 4.2)."""
+    reached = core.largest_bytes * 3 // 4 * 1_000_000_000 // _SEGMENT  # K^3, of milliseconds
+    low, high = np.int64(0), np.int64(1 << 18)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if middle * middle * middle <= reached:
+            low = middle
+        else:
+            high = middle
+    since = min((now_ns - core.largest_ns) // _MS - low, np.int64(1 << 18))
+    return core.largest_bytes + since * since // 1000 * since // 1000 * _SEGMENT * 4 // 10_000
+
+
+# Trials.
+
+
+@compiled
+def _consider_trial(core: Record) -> None:
+    """Begin a trial if it is time and there is a queue."""
+    core.trial_wait -= 1
+    queued, packet = _queued(core), frame_bytes(core, True)
+    if core.trial_wait > 0 or core.round_lost > 0 or core.round_full == 0:
+        return
+    if queued < LEAST_PACKETS * packet or core.window_bytes < 2 * LEAST_PACKETS * packet:
+        return
+    core.trial_rounds = TRIAL_ROUNDS
+    core.trial_ns = core.round_least_ns
+    core.trial_bytes = core.window_bytes
+    core.window_bytes -= min(core.window_bytes // TRIAL_SHARE, queued)
+
+
+@compiled
+def _go_on_with_trial(core: Record) -> None:
+    """Count a round of a trial, and judge by the last one."""
+    core.trial_rounds -= 1
+    if core.trial_rounds > 0:
+        return
+    taken = core.trial_bytes - core.window_bytes
+    fell_ns = max(core.trial_ns - core.round_least_ns, np.int64(0))
+    # Alone, the round trip falls by the share that was taken.
+    share = fell_ns * _ONE // max(core.trial_ns * taken // core.trial_bytes, np.int64(1))
+    core.window_bytes = core.trial_bytes
+    core.trial_wait = TRIAL_WAIT
+    doubtful = share < FOREIGN_SHARE if core.competes == 0 else share > OWN_SHARE
+    core.doubts = core.doubts + 1 if doubtful else 0
+    if core.doubts > 0:
+        core.trial_wait = SECOND_WAIT
+    if core.doubts == TRIALS:
+        core.competes = 1 - core.competes
+        core.threshold_bytes = _MOST
+        core.doubts = 0

@@ -1,0 +1,141 @@
+"""The congestion window of a core: what makes it larger and smaller, and what does not."""
+
+from collections import deque
+from collections.abc import Iterator
+
+import pytest
+
+from host_agent.protocol.congestion import FIRST_BYTES, HEADERS_BYTES, QUEUE_PACKETS, count_loss
+from host_agent.wire import Header
+from host_agent.wire.constants import FLAG_CONGESTED, FLAG_LANES, HEADER_BYTES
+from tests.host_agent.bench_core import MS, BenchCore, result, status
+
+PACKET = HEADERS_BYTES + HEADER_BYTES + 4 * 64
+BASE_NS = MS
+PACKET_NS = MS // 20
+
+
+class Bottleneck:
+    """A queue between a core and its switch, which the core has alone, or in which others keep `foreign_ns` of packets."""
+
+    def __init__(self, slots: int = 1024, completer: int | None = None, marks: int = 0) -> None:
+        self.bench = BenchCore(workers=2, slots=slots)
+        self.bench.state["congestion"] = 1
+        self.completer = self.bench.core.admission.rank if completer is None else completer
+        self.foreign_ns = 0
+        self.flags = FLAG_LANES | (FLAG_CONGESTED if marks else 0)
+        self._free_ns = 0
+        self._under_way: deque[tuple[int, bytes]] = deque()
+        self.bench.begin(64 * 100_000)
+
+    @property
+    def window(self) -> int:
+        return int(self.bench.state["window_bytes"])
+
+    def run(self, results: int) -> Iterator[int]:
+        """Let RESULTs arrive one after the other; yields the number of packets in the core's own part of the queue."""
+        for _ in range(results):
+            for sent in self.bench.send():
+                now_ns = self.bench.now_ns
+                if self.foreign_ns:
+                    self._free_ns = now_ns + self.foreign_ns
+                else:
+                    self._free_ns = max(self._free_ns, now_ns) + PACKET_NS
+                self._under_way.append((self._free_ns + BASE_NS, sent))
+            self.bench.now_ns, sent = self._under_way.popleft()
+            self.bench.receive(result(sent, workers=2, completer=self.completer, flags=self.flags))
+            yield max(self._free_ns - self.bench.now_ns, 0) // PACKET_NS
+
+
+def test_the_window_keeps_chunks_back_that_slots_would_allow() -> None:
+    bench = BenchCore(slots=1024)
+    bench.begin(64 * 1024)
+    assert len(bench.send()) == 1024, "without a window"
+    bench = BenchCore(slots=1024)
+    bench.state["congestion"] = 1
+    bench.begin(64 * 1024)
+    sent = bench.send()
+    assert len(sent) == -(-FIRST_BYTES // PACKET)
+    assert bench.state["flight_bytes"] == len(sent) * PACKET
+    bench.receive(result(sent[0]), result(sent[1]))
+    assert len(bench.send()) == 2
+
+
+def test_alone_a_worker_fills_the_link_and_keeps_few_packets_in_the_queue() -> None:
+    path = Bottleneck()
+    queues = list(path.run(20_000))[10_000:]
+    assert min(queues) > 0, "the link is never idle"
+    assert max(queues) <= 2 * QUEUE_PACKETS
+    assert not path.bench.state["competes"]
+
+
+def test_beside_others_that_fill_the_queue_a_worker_competes_until_packets_are_lost() -> None:
+    path = Bottleneck()
+    list(path.run(1000))
+    path.foreign_ns = 20 * MS
+    list(path.run(20_000))
+    state = path.bench.state
+    assert state["competes"]
+    assert path.window == 1024 * PACKET, "nothing was lost"
+    count_loss(state, state["next_chunk"], path.bench.now_ns)
+    assert path.window == 1024 * PACKET * 7 // 10
+    count_loss(state, state["next_chunk"] - 1, path.bench.now_ns)
+    assert path.window == 1024 * PACKET * 7 // 10, "once for all losses of a round trip"
+    path.foreign_ns = 0
+    queues = list(path.run(30_000))[-1000:]
+    assert not state["competes"], "the others are gone"
+    assert max(queues) <= 2 * QUEUE_PACKETS
+
+
+def test_waiting_for_another_worker_is_no_congestion() -> None:
+    path = Bottleneck(completer=1)
+    path.foreign_ns = 200 * MS
+    list(path.run(5000))
+    assert path.window == FIRST_BYTES
+
+
+@pytest.mark.parametrize(("every", "shrinks"), [(100, False), (5, True)], ids=["1 %", "20 %"])
+def test_a_share_of_losses_that_a_bad_link_has_is_no_congestion(every: int, shrinks: bool) -> None:
+    path = Bottleneck()
+    list(path.run(10_000))
+    before = path.window
+    for number, _ in enumerate(path.run(5000)):
+        if number % every == 0:
+            count_loss(path.bench.state, path.bench.state["next_chunk"], path.bench.now_ns)
+    assert (path.window < before // 2) == shrinks
+
+
+def test_a_packet_that_is_lost_is_not_under_way_and_waits_for_room_in_the_window() -> None:
+    bench = BenchCore(workers=2, slots=1024)
+    bench.state["congestion"] = 1
+    bench.begin(64 * 1024)
+    sent = bench.send()
+    bench.now_ns = bench.core.next_timer_ns()
+    bench.state["window_bytes"] = 2 * PACKET
+    probes = bench.send()
+    assert bench.state["flight_bytes"] == (len(sent) - len(probes)) * PACKET
+    bench.receive(status(probes[0], seen=0b10, workers=2))
+    assert not any(len(each) > HEADER_BYTES for each in bench.send())
+    bench.receive(*(result(each, workers=2, completer=1) for each in sent[2:]))
+    again = next(each for each in bench.send() if len(each) > HEADER_BYTES)
+    assert Header.from_bytes(again).chunk == Header.from_bytes(sent[0]).chunk
+
+
+def test_when_nothing_arrives_a_lost_packet_is_sent_again_without_room() -> None:
+    bench = BenchCore(workers=2, slots=1024)
+    bench.state["congestion"] = 1
+    bench.begin(64 * 1024)
+    bench.send()
+    bench.now_ns = bench.core.next_timer_ns()
+    bench.state["window_bytes"] = 2 * PACKET
+    probes = bench.send()
+    bench.receive(status(probes[0], seen=0b10, workers=2))
+    assert not any(len(each) > HEADER_BYTES for each in bench.send())
+    bench.now_ns = int(bench.state["pto_ns"])
+    assert len(bench.send()[0]) > HEADER_BYTES
+
+
+def test_marks_make_the_window_smaller() -> None:
+    path = Bottleneck(marks=1)
+    list(path.run(5000))
+    assert path.window < FIRST_BYTES // 4

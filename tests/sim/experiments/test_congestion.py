@@ -1,0 +1,45 @@
+"""The congestion window on networks with short queues, beside what fixed slots do there."""
+
+import pytest
+
+from sim.experiments.experiment import parse_experiment
+from sim.experiments.running import Watch, run_point
+
+STAR = """
+[topology]
+rate = "10gbit"
+latency = "2us"
+queue = "100kB"
+[[job]]
+workers = 4
+size = "4MiB"
+slots = 256
+sparse = "never"
+"""
+
+
+def on_star(programs: dict[int, str], more: str = "") -> tuple[float, int]:
+    """Return the share of the link's bound that a job reaches, and how many packets were lost."""
+    (point,) = parse_experiment(STAR + more, "star", None).points
+    (row,) = run_point(point, programs, Watch()).rows
+    return row["share_of_bound"], row["lost"]
+
+
+def test_more_slots_than_a_link_needs_do_not_overrun_the_hosts_own_queue(
+    programs: dict[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share, lost = on_star(programs)
+    assert share < 0.5
+    assert lost > 10_000
+    monkeypatch.setenv("NETSUM_CONGESTION_WINDOW", "1")
+    share, lost = on_star(programs)
+    assert share > 0.95
+    assert lost == 0
+
+
+def test_losses_by_chance_do_not_keep_a_job_from_filling_its_link(
+    programs: dict[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NETSUM_CONGESTION_WINDOW", "1")
+    share, _ = on_star(programs, '[[fault]]\nloss = "1%"\n')
+    assert share > 0.9
