@@ -1,0 +1,110 @@
+"""Measures what the congestion window does in virtual time: `python -m tests.sim.experiments.congestion_rows`.
+
+Each row is run with fixed slots and with the window. A job's share while two run is measured with the other one four times as
+long; 1 is half of what it reaches alone.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from netsum.simulation import programs
+from sim.experiments.experiment import parse_experiment
+from sim.experiments.running import Watch, run_point
+
+PROGRAMS = programs()
+SHORT, LONG = "8MiB", "32MiB"
+Rows = dict[str, dict[str, Any]]
+
+
+def run(text: str) -> Rows:
+    """Run an experiment; returns the row of each job."""
+    (point,) = parse_experiment(text, "congestion", None).points
+    return {row["job"]: row for row in run_point(point, PROGRAMS, Watch()).rows}
+
+
+def star(slots: int, queue: str, rate: str = "10gbit", latency: str = "2us", more: str = "") -> str:
+    """Return the share of the bound of a job alone, and the share of packets that were lost."""
+    (row,) = run(
+        f'[topology]\nrate = "{rate}"\nlatency = "{latency}"\nqueue = "{queue}"\n'
+        f'[[job]]\nworkers = 4\nsize = "{SHORT}"\nslots = {slots}\nsparse = "never"\n{more}'
+    ).values()
+    if row["error"]:
+        return "fails"
+    return f"{100 * row['share_of_bound']:.1f} %, {100 * row['lost'] / row['packets_on_links']:.1f} %"
+
+
+def file_of(folder: str, hosts: int, ends: Callable[[int], str], core: dict[str, Any]) -> str:
+    """Write a topology of hosts on two switches; returns the experiment's table."""
+    links = [
+        {"ends": [f"h{i}", ends(i)], "bandwidth": "10gbit", "latency": "2us", "queue": 5000}
+        for i in range(1, hosts + 1)
+    ]
+    links.append({"ends": ["s1-p40", "s2-p40"], "latency": "2us", **core})
+    topology = {
+        "hosts": {f"h{i}": {"ip": f"10.0.0.{i}/24"} for i in range(1, hosts + 1)},
+        "switches": {"s1": {}, "s2": {}},
+        "links": links,
+    }
+    path = Path(folder) / "topology.json"
+    path.write_text(json.dumps(topology), encoding="utf-8")
+    return f'[topology]\nkind = "file"\nfile = "{path}"\n'
+
+
+def incast(size: str) -> str:
+    """Return the share of the bound of a job of 32 workers whose packets meet on one link."""
+    with TemporaryDirectory() as folder:
+        topology = file_of(folder, 32, lambda i: f"s1-p{i}", {"bandwidth": "10gbit", "queue": 66})
+        (row,) = run(
+            f'{topology}[[job]]\nworkers = 32\nsize = "{size}"\nslots = 256\nsparse = "never"\nswitch = "s2"\n'
+        ).values()
+    return f"{100 * 32 * row['share_of_bound']:.1f} %, {100 * row['lost'] / row['packets_on_links']:.1f} %"
+
+
+def beside(queue: int, slots: int) -> str:
+    """Return the shares of a job with 256 slots and of another one, with 0 slots a ring, between them a queue."""
+
+    def job(name: str, first: int, its_slots: int, size: str) -> str:
+        kind = f'slots = {its_slots}\nsparse = "never"\nswitch = "s1"' if its_slots else 'contender = "ring"'
+        return f'[[job]]\nname = "{name}"\nworkers = 2\nfirst_host = {first}\nsize = "{size}"\n{kind}\n'
+
+    def rate(name: str, *jobs: str) -> float:
+        return float(run(topology + "".join(jobs))[name]["goodput_bps"])
+
+    with TemporaryDirectory() as folder:
+        core = {"bandwidth": "10gbit", "queue": queue}
+        topology = file_of(folder, 8, lambda i: f"s{2 - i % 2}-p{i}", core)
+        ours, theirs = job("a", 1, 256, SHORT), job("b", 3, slots, SHORT)
+        alone = rate("a", ours), rate("b", theirs)
+        first = rate("a", ours, job("b", 3, slots, LONG)) / alone[0] * 2
+        second = rate("b", job("a", 1, 256, LONG), theirs) / alone[1] * 2
+    return f"{first:.2f} : {second:.2f}"
+
+
+LOSS = '[[fault]]\nloss = "1%"\n'
+ROWS: dict[str, Callable[[], str]] = {
+    "10 Gbit/s, queue 100 kB, 64 slots": lambda: star(64, "100kB"),
+    "256 slots": lambda: star(256, "100kB"),
+    "1,024 slots": lambda: star(1024, "100kB"),
+    "256 slots, 1 % loss on each link": lambda: star(256, "100kB", more=LOSS),
+    "100 Mbit/s, queue 1 MB, 128 slots, 1 % loss": lambda: star(128, "1MB", "100mbit", "100us", LOSS),
+    "100 Mbit/s, queue 30 kB, 256 slots": lambda: star(256, "30kB", "100mbit", "100us"),
+    "100 Mbit/s, queue 90 kB, 256 slots": lambda: star(256, "90kB", "100mbit", "100us"),
+    "32 workers on one link, queue 100 kB, 256 slots, 4 MiB": lambda: incast("4MiB"),
+    "32 workers on one link, queue 100 kB, 256 slots, 16 MiB": lambda: incast("16MiB"),
+    "256 slots beside a ring, queue of 64": lambda: beside(64, 0),
+    "256 slots beside a ring, queue of 256": lambda: beside(256, 0),
+    "256 slots beside 16, queue of 64": lambda: beside(64, 16),
+    "256 slots beside 64, queue of 64": lambda: beside(64, 64),
+}
+
+if __name__ == "__main__":
+    for title, measured in ROWS.items():
+        cells = []
+        for window in ("", "1"):
+            os.environ["NETSUM_CONGESTION_WINDOW"] = window
+            cells.append(measured())
+        print(json.dumps([title, *cells]), flush=True)
