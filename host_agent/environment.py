@@ -1,8 +1,12 @@
 """Variables of the environment that are 0 or 1."""
 
 import os
+from typing import Final
 
 from host_agent.errors import MisuseError
+
+CONGESTION_WINDOW: Final = "NETSUM_CONGESTION_WINDOW"
+"""Whether worker cores have a congestion window: the internal switch while both behaviours are compared."""
 
 
 def is_on(variable: str, default: bool = False) -> bool:

@@ -1,7 +1,12 @@
 """Processes of this machine."""
 
 import contextlib
+import os
+import signal
+import time
 from pathlib import Path
+
+DEADLINE_S = 30.0
 
 
 def with_words(*words: str) -> list[int]:
@@ -13,3 +18,13 @@ def with_words(*words: str) -> list[int]:
             if all(word.encode() in line for word in words):
                 found.append(int(entry.name))
     return found
+
+
+def kill(pid: int) -> None:
+    """Kill a process, and wait until it runs no more: on a busy machine that is later than the signal."""
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + DEADLINE_S
+    with contextlib.suppress(OSError):  # It is gone altogether.
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
+            assert time.monotonic() < deadline, f"process {pid} outlives SIGKILL"
+            time.sleep(0.01)

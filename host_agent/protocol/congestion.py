@@ -18,7 +18,6 @@ much, the queue is its own. If it hardly falls, others fill it, and the worker c
 until a loss or marks, and shrinks to 70 %. Marks shrink it in both cases, as in DCTCP (RFC 8257).
 """
 
-import os
 from typing import Final
 
 import numpy as np
@@ -47,11 +46,6 @@ _ONE: Final = 1024
 _MS: Final = 1_000_000
 _MOST: Final = 1 << 40
 _SEGMENT: Final = 1514  # CUBIC grows by segments of that length.
-
-
-def enabled() -> bool:
-    """Whether cores have a congestion window: the internal switch while both behaviours are compared."""
-    return os.environ.get("NETSUM_CONGESTION_WINDOW", "") == "1"
 
 
 @compiled

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
+from host_agent.environment import CONGESTION_WINDOW, is_on
 from host_agent.errors import MisuseError
-from host_agent.protocol.congestion import enabled
 from host_agent.protocol.core import WorkerCore
 from host_agent.transport.link import Link
 from host_agent.transport.messages import LARGEST_MESSAGE_BYTES, LINK, UdpSocket, make_inbox, make_outbox
@@ -137,7 +137,7 @@ class UdpLink(Link):
 
     def _give_window(self) -> None:
         """Give the core a congestion window on a network; loopback and shared memory have no queues that others need."""
-        self._core.state["congestion"] = int(enabled() and self.link["paces"][0] != 0)
+        self._core.state["congestion"] = int(is_on(CONGESTION_WINDOW) and self.link["paces"][0] != 0)
 
     def _drain(self) -> None:
         """Discard what came before the socket was connected, from anyone, and errors about another switch."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol, TypedDict
 
 from host_agent.collectives import Collective
-from host_agent.protocol.congestion import enabled
+from host_agent.environment import CONGESTION_WINDOW, is_on
 from host_agent.protocol.core import WorkerCore
 from host_agent.schedule import Outcome, Schedule
 from host_agent.wire import Admission
@@ -83,7 +83,7 @@ class Worker:
         self.admission = admission
         self.job = job  # The job's name.
         self.core = WorkerCore(admission, options["timeout_ns"], options["first_chunk"])  # The shipped one.
-        self.core.state["congestion"] = int(enabled())
+        self.core.state["congestion"] = int(is_on(CONGESTION_WINDOW))
         self.schedule = Schedule(self.core)
         # outcomes, ended_ns: of its collectives that have ended, in order: how, if that is kept, and when.
         self.outcomes: list[Outcome] = []

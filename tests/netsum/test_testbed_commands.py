@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import urllib.request
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import kill
 from topologies.mininet_testbed import missing_for_mininet
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(1800)]
@@ -209,9 +209,9 @@ def test_a_testbed_whose_hosts_or_traffic_are_dead_is_not_up(
 
         assert said() == "up"
         for flow in state["traffic"]:
-            os.kill(flow["pids"][0], signal.SIGKILL)
+            kill(flow["pids"][0])
             assert said() == f"the cross traffic from h1 to h2 ended: {down_and_up}"
-        os.kill(state["hosts"]["h2"]["namespace_pid"], signal.SIGKILL)
+        kill(state["hosts"]["h2"]["namespace_pid"])
         assert said() == f"the namespaces of h2 are gone: {down_and_up}"
         gone = f"h2 of the testbed {name} is gone, as the process that keeps its namespaces has ended"
         for words in (("exec", "h2", "true"), ("link", "h2", "s1", "--rate", "10mbit")):
@@ -219,7 +219,7 @@ def test_a_testbed_whose_hosts_or_traffic_are_dead_is_not_up(
         assert gone in run("testbed", "shell", "--testbed", name, script="pingall\n").stdout
         assert run("testbed", "exec", "--testbed", name, "h1", "true").returncode == 0
         assert gone in refused(run("testbed", "restart", "--testbed", name, "s1"))
-        os.kill(state["switches"]["s1"]["namespace_pid"], signal.SIGKILL)
+        kill(state["switches"]["s1"]["namespace_pid"])
         assert said() == f"the namespaces of h2, s1 are gone: {down_and_up}"
         assert "s1 of the testbed" in refused(run("testbed", "restart", "--testbed", name, "s1"))
         os.kill(state["switches"]["s1"]["pid"], 0)  # The switch still runs.
