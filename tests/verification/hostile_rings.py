@@ -134,12 +134,9 @@ class HostileRings:
 
     def __enter__(self) -> "HostileRings":
         self._switch.__enter__()
-        self._patch = pytest.MonkeyPatch()
-        self._patch.setenv("NETSUM_LINK", "memory")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._patch.undo()
         self._switch.kill()
         for each in self._listeners:
             each.close()
@@ -150,7 +147,8 @@ class HostileRings:
         """Run each worker's request at a communicator of its own; returns the outcomes by worker."""
         self._tamper = tamper
         job = self._switch.start_job(slots=4)
-        with ThreadPoolExecutor(len(job)) as pool:
+        with ThreadPoolExecutor(len(job)) as pool, pytest.MonkeyPatch.context() as patch:
+            patch.setenv("NETSUM_LINK", "memory")
             made = [
                 pool.submit(self._communicator, replace(admission, switch=address), bind, trust)
                 for (admission, bind), address in zip(job, self._addresses, strict=True)
@@ -160,6 +158,7 @@ class HostileRings:
                 for listener, (admission, _) in zip(self._listeners, job, strict=True)
             ]
             communicators = [each.result() for each in made]
+            patch.undo()
             stop = threading.Event()
             relay = threading.Thread(target=self._relay, args=(pairs, stop))
             relay.start()

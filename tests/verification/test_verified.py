@@ -1,5 +1,6 @@
 """Results with a check: right bits or an error, whatever happens to packets; and no cost where none is asked for."""
 
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -263,7 +264,9 @@ def test_no_worker_returns_a_wrong_result_on_any_kind_of_switch(site: str) -> No
     if lacking is not None and (reason := lacking()):
         pytest.skip(reason)
     counts: Counter[str] = Counter()
+    link = os.environ.get("NETSUM_LINK")
     for number in range(1000, 1012):
         corrupt(number, counts, SECRET if number % 2 else None, site=site)
+    assert os.environ.get("NETSUM_LINK") == link, "the tests that follow in this process would take it over"
     assert counts["right"] > 0
     assert counts["refused"] > 0
