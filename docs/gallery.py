@@ -4,6 +4,7 @@ The texts are the examples' docstrings. The recorded output of a run is in docs/
 that printed it: a changed example is run again.
 """
 
+import argparse
 import ast
 import datetime
 import hashlib
@@ -82,6 +83,9 @@ def run(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if "--run" in sys.argv:
-        run(sys.argv[2:] or NAMES)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", nargs="*", choices=NAMES, metavar="NAME", help="examples to run; none: all")
+    options = parser.parse_args()
+    if options.run is not None:
+        run(options.run or NAMES)
     PAGE.write_text(page(), "utf-8")
