@@ -6,29 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tests.sim.explore.blind_faults import BINARIES, COMPARES
+
 _COMPARES: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
+    **COMPARES,
     ast.Is: ast.IsNot,
     ast.IsNot: ast.Is,
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
-_BINARIES: Final[dict[type[ast.operator], type[ast.operator]]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-    ast.Mult: ast.Add,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.Mult,
-    ast.LShift: ast.RShift,
-    ast.RShift: ast.LShift,
-}
+_BINARIES: Final[dict[type[ast.operator], type[ast.operator]]] = {**BINARIES, ast.FloorDiv: ast.Mult}
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,7 @@ def program_fault(draw: random.Random, folder: Path, number: int) -> Fault:
 
 # --- The worker core: Python ---
 
-_COMPARES: Final = {
+COMPARES: Final = {
     ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq,
     ast.Lt: ast.LtE,
@@ -208,7 +208,7 @@ _COMPARES: Final = {
     ast.Gt: ast.GtE,
     ast.GtE: ast.Gt,
 }
-_BINARIES: Final = {
+BINARIES: Final = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
     ast.BitAnd: ast.BitOr,
@@ -226,11 +226,11 @@ def _sites(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
             continue
         for part in function.body:
             for node in ast.walk(part):
-                if isinstance(node, ast.Compare) and type(node.ops[0]) in _COMPARES:
+                if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARES:
                     yield node, "compare"
                 elif isinstance(node, ast.BoolOp):
                     yield node, "bool"
-                elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in _BINARIES:
+                elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in BINARIES:
                     yield node, "binary"
                 elif isinstance(node, ast.Constant) and type(node.value) is int:
                     yield node, "constant"
@@ -261,11 +261,11 @@ def core_fault(draw: random.Random) -> Fault:
     before = ast.unparse(node.test if kind == "condition" else node)
     match kind:
         case "compare":
-            node.ops[0] = _COMPARES[type(node.ops[0])]()
+            node.ops[0] = COMPARES[type(node.ops[0])]()
         case "bool":
             node.op = ast.And() if isinstance(node.op, ast.Or) else ast.Or()
         case "binary":
-            node.op = _BINARIES[type(node.op)]()
+            node.op = BINARIES[type(node.op)]()
         case "constant":
             node.value = draw.choice(
                 [each for each in (0, node.value - 1, node.value + 1) if each != node.value]
