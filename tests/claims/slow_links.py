@@ -134,7 +134,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
     chosen = parser.parse_args()
     texts = chosen.links or list(LINKS)
-    networks = [link(text) for text in texts]
+    try:
+        networks = [link(text) for text in texts]
+    except ValueError as expected:
+        parser.error(f"LINK is a rate and a round trip, as 10mbit/50ms: expected {expected}")
     use_examples()
     trainings = Trainings(chosen.folder)
     # By its first look DiLoCo has sent the model alone.
