@@ -16,7 +16,8 @@ STEPS = tuple(n * 1_000_000 for n in (5, 5, 5, 20, 20, 40, 200))
 """Limits of the solver's attempts, in its own steps, so that a busy machine changes no answer."""
 LAST_STEPS = (40_000_000,) * 12
 """Limits of further attempts by Z3's default solver: versions differ in which of its two solvers finds a proof."""
-
+STEPS_WITHOUT_HINTS = (2_000_000,) * 10
+"""Limits of the first attempts at a lemma that has hints: half of those that end do so within a third of a second."""
 
 Few = Mapping[str, int] | None
 """Numbers of elements by sort."""
@@ -47,28 +48,44 @@ def ask(
     logic: str = "",
     limits: tuple[int, ...] = STEPS,
     few: Few = None,
+    hints: Sequence[Any] = (),
 ) -> Verdict:
     """Ask the solver whether terms can hold together. `logic`: what they are of, if they have no quantifiers.
 
     A search that goes astray is begun again with another seed: most end in milliseconds with one of the first.
     `few`: look for a few elements of each sort alone. "sat" is then as good as without, and found at once.
+    `hints`: instances of what is known, which some lemmas need and which lead the solver astray in others: the first attempts
+    do without them.
+    Each lemma has a context of its own, as how long a search takes depends on what its context has seen before.
     """
     begun = time.process_time()
     answer = "unknown"
+    context = z3.Context()
     terms = [*terms, *_no_more_than(few)]
+    terms, all_hints = ([_in(context, t) for t in each] for each in (terms, hints))
+    attempts_without = len(STEPS_WITHOUT_HINTS) if hints else 0
+    limits = (*STEPS_WITHOUT_HINTS[:attempts_without], *limits)
     shows = expected == "unsat" and not few
     for attempt, limit in enumerate((*limits, *(LAST_STEPS if shows and not logic else ()))):
         simple = shows and attempt < len(limits)
-        solver = z3.SolverFor(logic) if logic else z3.SimpleSolver() if simple else z3.Solver()
+        kind = z3.SimpleSolver if simple else z3.Solver
+        solver = z3.SolverFor(logic, context) if logic else kind(ctx=context)
         solver.set("rlimit", limit)
         solver.set("random_seed", seed + 1_000 * attempt)
+        given = terms if attempt < attempts_without else [*terms, *all_hints]
         # In another order, too: the seed alone changes little.
-        solver.add(*(terms if attempt % 2 == 0 else terms[::-1]))
+        solver.add(*(given if attempt % 2 == 0 else given[::-1]))
         answer = str(solver.check())
+        if answer == "sat" and attempt < attempts_without:
+            answer, attempts_without = "unknown", 0
         if answer != "unknown":
             break
     example = _values(solver.model()) if logic and answer == "sat" != expected else ()
     return Verdict(lemma, answer, expected, time.process_time() - begun, example)
+
+
+def _in(context: z3.Context, term: Any) -> Any:
+    return z3.BoolVal(term, context) if isinstance(term, bool) else term.translate(context)
 
 
 def _no_more_than(few: Few) -> Iterator[Any]:
@@ -233,10 +250,11 @@ def inductive(
     goals: tuple[Invariant, ...] = (),
     has_models: bool = True,
     few: Few = None,
+    hints: Callable[..., list[Any]] = lambda *_: [],
 ) -> Iterator[Verdict]:
     """Ask the same of a model with one group of invariants, in whose first state no relation holds.
 
-    `goals`: those of them to be shown, if not all.
+    `goals`: those of them to be shown, if not all. `instances`, `hints`: of what is known, for the elements of a step.
     `few`: look for a counterexample of a few elements to the steps alone. `has_models`: whether the solver finds a model of
     the invariants, to show that each action is possible; if not, runs of a few elements show it.
     """
@@ -256,7 +274,8 @@ def inductive(
             goal = invariant.body(m, reads, *wanted)
             if reads.read & changes(st, after):
                 terms = [*known, *hypotheses(m, st), can, *instances(m, st, chosen, wanted), neg(goal)]
-                yield ask(f"{name}: {invariant.name} | {action.name}", terms, seed=seed, few=few)
+                more = hints(m, st, chosen, wanted)
+                yield ask(f"{name}: {invariant.name} | {action.name}", terms, seed=seed, few=few, hints=more)
         if few or not has_models:
             continue
         m, st, known = symbolic_model()

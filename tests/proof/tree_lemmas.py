@@ -192,30 +192,37 @@ def symbolic(has_paths: bool = True, **rules: bool) -> tuple[Model, State, list[
 
 
 def _instances(m: Model, st: State, chosen: list[Term], goals: list[Term]) -> list[Term]:
-    """Return instances: a leaf under a slot's writer, the child that a node is under, a round between two of one version."""
+    """Return instances: a leaf under each node, paths from the action to the goal, rounds between two of one version."""
     assert isinstance(m.logic, Symbolic)
+    acting, wanted = (_of(m, "Node", elements) for elements in (chosen, goals))
+    rounds = _of(m, "Round", chosen + goals)
+    return [
+        *(_leaf(m, n) for n in (*acting, *wanted)),
+        *(_path(m, n, x) for n in acting for x in wanted),
+        *(_between(m, earlier, later) for earlier in rounds for later in rounds if earlier is not later),
+    ]
+
+
+def _hints(m: Model, st: State, chosen: list[Term], goals: list[Term]) -> list[Term]:
+    """Return more instances: a leaf under a slot's writer, paths from goals and the root, a round before a slot's tag."""
+    wanted, rounds = _of(m, "Node", goals), _of(m, "Round", chosen + goals)
+    nodes = [*_of(m, "Node", chosen), *wanted, m.root]
+    cells = [(r, (n, m.fixed.parity(r))) for r in rounds[:2] + rounds[-1:] for n in nodes]
+    return [
+        _leaf(m, m.root),
+        *(sentence for r, cell in cells for sentence in (_leaf(m, st.writer(*cell)), _between(m, r, st.tag(*cell)))),
+        *(_path(m, n, x) for n in (*wanted, m.root) for x in nodes),
+    ]  # fmt: skip
+
+
+def _of(m: Model, sort: str, elements: list[Term]) -> list[Term]:
+    assert isinstance(m.logic, Symbolic)
+    return [e for e in elements if e.sort() == m.logic.sort(sort)]
+
+
+def _path(m: Model, n: Term, x: Term) -> Term:
     f = m.fixed
-    given = {
-        name: [c for c in chosen + goals if c.sort() == m.logic.sort(name)] for name in ("Node", "Round")
-    }
-    found = []
-    nodes = [*given["Node"], m.root]
-    for r in given["Round"][:2] + given["Round"][-1:]:
-        for n in nodes:
-            cell = (n, f.parity(r))
-            tag, writer = st.tag(*cell), st.writer(*cell)
-            found.append(_leaf(m, writer))
-            found.append(_between(m, r, tag))
-    for n in nodes:
-        found.append(_leaf(m, n))
-        for x in nodes:
-            below = conj(f.under(x, n), x != n)
-            found.append(implies(below, conj(f.child(f.toward(n, x), n), f.under(x, f.toward(n, x)))))
-    for earlier in given["Round"]:
-        for later in given["Round"]:
-            if earlier is not later:
-                found.append(_between(m, earlier, later))
-    return found
+    return implies(conj(f.under(x, n), x != n), conj(f.child(f.toward(n, x), n), f.under(x, f.toward(n, x))))
 
 
 def _leaf(m: Model, node: Term) -> Term:
@@ -234,14 +241,15 @@ def lemmas(seed: int = 0, few: Few = None, **rules: bool) -> Iterator[Verdict]:
     """Ask for each lemma; a rule that is False is left out of the model."""
 
     def shown(
-        group: tuple[Invariant, ...], instances: Any, goals: tuple[Invariant, ...], has_paths: bool
+        group: tuple[Invariant, ...], goals: tuple[Invariant, ...], has_paths: bool, **instances: Any
     ) -> Iterator[Verdict]:
         return inductive(
-            "trees", lambda: symbolic(has_paths, **rules), ACTIONS, group, instances, seed, goals=goals, has_models=False, few=few
+            "trees", lambda: symbolic(has_paths, **rules), ACTIONS, group,
+            seed=seed, goals=goals, has_models=False, few=few, **instances,
         )  # fmt: skip
 
-    yield from shown(SUMS, lambda *_: [], SUMS, True)
-    yield from shown(ROUNDS, _instances, ROUNDS, False)
+    yield from shown(SUMS, SUMS, True, instances=lambda *_: [])
+    yield from shown(ROUNDS, ROUNDS, False, instances=_instances, hints=_hints)
 
 
 FEW = {"Node": 3, "Round": 3, "Value": 1}
