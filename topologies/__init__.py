@@ -1,1 +1,1 @@
-"""Testbeds: one switch and hosts on its ports, brought up and taken down whole."""
+"""Topologies of hosts, switches and links, and the testbeds that run them."""

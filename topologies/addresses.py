@@ -1,4 +1,4 @@
-"""Addresses as text: checked, assigned, and as the integers that table entries hold.
+"""IPv4 and MAC addresses: checks, assignment, and conversion to the integers of table entries.
 
 Invalid addresses raise `ValueError` with the expected form.
 """
@@ -32,12 +32,12 @@ def mac_of(ip: str) -> str:
 
 
 def host_ip(network: IPv4Network, number: int) -> str:
-    """Return the address of a network's host `number`, from 1 on."""
+    """Return the address of host `number` in a network; numbers begin at 1."""
     return str(network.network_address + number)
 
 
 def switch_ip(network: IPv4Network, number: int) -> str:
-    """Return the address of a network's switch `number`, from 1 on; switches have the highest addresses."""
+    """Return the address of switch `number` in a network; numbers begin at 1, at the highest address."""
     return str(network.broadcast_address - number)
 
 

@@ -1,4 +1,4 @@
-"""Waiting for children that start: until they announce it by a line on a descriptor, or until their socket answers."""
+"""Waiting until a child process is ready: until it writes a line to a descriptor, or accepts connections at a socket."""
 
 import os
 import socket
@@ -10,16 +10,16 @@ from pathlib import Path
 from topologies.children import Child, TestbedError
 
 START_TIMEOUT_S = 900.0
-"""How long a running child may take: a first start after an installation compiles for a minute, and for ten on a
-machine that is busy with other things. A child that ends is noticed at once."""
+"""Time for a child to become ready. The first start after an installation compiles for a minute, or for ten on a busy
+machine. A child that ends is noticed at once."""
 _LOOK_S = 0.05
 
 
 def start_announced(start: Callable[[int], Child], timeout_s: float) -> tuple[Child, str]:
-    """Start a child and wait for its line.
+    """Start a child; return it and the line by which it announces that it is ready.
 
-    `start`: starts it; is given the descriptor that the child must inherit. `timeout_s`: how long it may take. Raises
-    TestbedError if it ended without a line, or took too long; it does not run then.
+    `start`: called with the descriptor that the child must inherit. `timeout_s`: time for the line to arrive. Raises
+    TestbedError if the child ends without a line, or is too late; a late child is stopped.
     """
     read_end, write_end = os.pipe()
     with open(read_end, "rb", buffering=0) as ready:
@@ -42,7 +42,7 @@ def start_announced(start: Callable[[int], Child], timeout_s: float) -> tuple[Ch
 
 
 def await_socket(child: Child, path: Path, timeout_s: float) -> None:
-    """Wait until a child answers at a unix socket; raises TestbedError if it ends before, or takes too long."""
+    """Wait until a child accepts connections at a unix socket; raise TestbedError if it ends first, or is too late."""
     deadline = time.monotonic() + timeout_s
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         while client.connect_ex(os.fspath(path)) != 0:
@@ -55,7 +55,7 @@ def await_socket(child: Child, path: Path, timeout_s: float) -> None:
 
 
 def read_line(descriptor: int, deadline: float, most: int = 1 << 20) -> bytes | None:
-    """Read up to the end of a line, `most` bytes, or the end of the stream; None if that takes too long."""
+    """Read up to the end of a line, `most` bytes, or the end of the stream; return None once `deadline` has passed."""
     line = b""
     while not line.endswith(b"\n") and len(line) < most:
         readable = wait([descriptor], max(0.0, deadline - time.monotonic()))

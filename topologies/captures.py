@@ -1,7 +1,8 @@
-"""Packet captures of a switch's ports: kept from start to start, and merged into one file per port.
+"""Packet captures of a switch's ports: kept when the switch restarts, and merged into one file per port.
 
-A switch writes ``PORT_in.pcap`` and ``PORT_out.pcap``. Those of earlier starts are ``PORT_in.1.pcap``, ``PORT_in.2.pcap`` and so
-on, in the order of the starts. A merged capture is a pcapng file in which each packet has its direction, as seen from the switch.
+A switch writes ``PORT_in.pcap`` and ``PORT_out.pcap``. When it restarts, the files of the earlier starts are kept as
+``PORT_in.1.pcap``, ``PORT_in.2.pcap`` and so on, oldest first. A merged capture is a pcapng file; it gives each packet its
+direction, as seen from the switch.
 """
 
 import heapq
@@ -14,12 +15,12 @@ from typing import BinaryIO, Final
 from topologies.children import TestbedError
 
 WAYS: Final = {"in": 1, "out": 2}
-"""The direction of packets to its code in pcapng's epb_flags: inbound, outbound."""
+"""Code of each direction in pcapng's epb_flags: inbound, outbound."""
 _FILE: Final = re.compile(r"(?P<port>.+)_(?P<way>in|out)(?:\.(?P<start>\d+))?\.pcap")
 _MAGICS: Final = {
     0xA1B23C4D: 1,
     0xA1B2C3D4: 1000,
-}  # Magic numbers of pcap files to the nanoseconds of their unit of time.
+}  # Nanoseconds in a unit of time, by the magic number of the pcap file.
 _FILE_HEADER_BYTES: Final = 24
 _RECORD: Final = struct.Struct("=IIII")
 _ETHERNET: Final = 1
@@ -51,7 +52,8 @@ def captured_ports(folder: Path) -> list[str]:
 def merge(folder: Path, port: str, merged: Path) -> int:
     """Write one capture of a port: packets in and out of all starts, in the order of their times.
 
-    `port`: its interface, such as ``s1-eth1``. Raises TestbedError if there is no capture of the port, or a file is none.
+    `port`: the port's interface, such as ``s1-eth1``. Raises TestbedError if the port has no capture, or a capture is not a
+    pcap file.
     """
     ways = {
         folder / name: found["way"]
@@ -79,14 +81,14 @@ def merge(folder: Path, port: str, merged: Path) -> int:
 
 
 def _records(path: Path, way: str) -> Iterator[tuple[int, str, bytes]]:
-    """Iterate over (nanoseconds since 1970, direction, frame) of a pcap file; a last record that is cut off is left out."""
+    """Iterate over (nanoseconds since 1970, direction, frame) of a pcap file; skip an incomplete last record."""
     with path.open("rb") as file:
         header = file.read(_FILE_HEADER_BYTES)
         if not header:  # BMv2 writes the header with its first packets.
             return
         unit_ns = _MAGICS.get(struct.unpack("=I", header[:4])[0])
         if unit_ns is None:
-            raise TestbedError(f"{path} is not a capture: expected a pcap file of this machine")
+            raise TestbedError(f"{path} is not a capture: expected a pcap file in this machine's byte order")
         while (record := _read_record(file, unit_ns)) is not None:
             yield record[0], way, record[1]
 

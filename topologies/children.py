@@ -1,4 +1,4 @@
-"""Child processes that never outlive us, and stopping without being interrupted half-way."""
+"""Child processes that never outlive this process, and clean-up that no signal interrupts."""
 
 import contextlib
 import os
@@ -27,9 +27,9 @@ class TestbedError(NetsumError):
 
 
 class Child:
-    """A child process that is killed when the thread that started it ends, even by SIGKILL.
+    """A child process that the kernel kills when the thread that started it ends, even if SIGKILL ended that thread.
 
-    The child runs in a session of its own, so that Ctrl-C reaches only this process, which ends its children in order.
+    The child runs in a session of its own. So Ctrl-C reaches only this process, which then ends its children in order.
 
     `log`: the file for the child's standard error and, unless `pipes`, its standard output. `pipes`: whether standard input and
     output are pipes to this process.
@@ -80,7 +80,7 @@ class Child:
 
     @property
     def status(self) -> int | None:
-        """The exit status, a signal's number below zero; None while it runs."""
+        """The exit status, or minus the number of the signal that ended the process; None while it runs."""
         return self._popen.poll()
 
     @property
@@ -94,7 +94,7 @@ class Child:
         return self.status == 0
 
     def how_it_ended(self) -> str:
-        """Describe how the process ended, for a message, and its last log lines, if it was not ended from outside."""
+        """Describe for a message how the process ended; add its last log line unless SIGTERM or SIGKILL ended it."""
         code = self.status
         if code is None:
             return f"{self.name} is running"
@@ -119,7 +119,7 @@ class Child:
         self._close()
 
     def stop(self) -> None:
-        """End the process: SIGTERM, and after a grace SIGKILL; wait until it is gone."""
+        """End the process by SIGTERM, or by SIGKILL after a grace period; wait until it is gone."""
         stop_all([self])
 
     def terminate(self) -> None:
@@ -145,7 +145,7 @@ class Child:
 
 
 def stop_all(children: Sequence[Child]) -> None:
-    """End children together: SIGTERM to all, one grace, SIGKILL to the rest."""
+    """End children together: SIGTERM to all, one grace period, SIGKILL to those still running."""
     for child in children:
         child.terminate()
     deadline = time.monotonic() + STOP_GRACE_S
@@ -155,10 +155,10 @@ def stop_all(children: Sequence[Child]) -> None:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[list[int]]:
-    """Hold back Ctrl-C and SIGTERM until the block is done, so that no second Ctrl-C stops the clean-up.
+    """Hold back Ctrl-C, SIGTERM and SIGHUP until the block is done, so that no second Ctrl-C stops the clean-up.
 
-    Returns those that have arrived; the list grows during the block. By handlers, not by a signal mask: a mask holds for one
-    thread, and gRPC's threads would take the signal.
+    Yields the list of signals that have arrived, which grows during the block. Handlers hold the signals back: a signal mask
+    covers only one thread, so gRPC's threads would take the signal.
     """
     if threading.current_thread() is not threading.main_thread():
         yield []
@@ -177,9 +177,10 @@ def uninterrupted() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def held_signals(signals: Sequence[signal.Signals] = _INTERRUPTIONS) -> Iterator[None]:
-    """Let this thread's signals wait in the kernel; threads and processes that are started meanwhile never get them.
+    """Block signals in this thread for the block; threads and programs started in it inherit the mask.
 
-    A fork restores them in the child: Python forgets those that reach a child before `os.fork` returns there.
+    If the block contains `os.fork`, parent and child each unblock at its end. Without the block, Python would lose a signal
+    that reaches the child before `os.fork` returns there.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
@@ -192,7 +193,7 @@ def held_signals(signals: Sequence[signal.Signals] = _INTERRUPTIONS) -> Iterator
 def ending_in_order() -> Iterator[None]:
     """Make SIGTERM, SIGHUP and Ctrl-C unwind the stack, so that every ``with`` block cleans up; see `Unwinding`.
 
-    At the end, children that were started in the block are stopped: the stack may unwind before a ``with`` block holds one.
+    Children started in the block are stopped at its end: a signal may arrive before a ``with`` block owns its child.
     """
     before = _living.copy()
     with Unwinding():

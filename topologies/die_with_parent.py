@@ -1,8 +1,8 @@
 """Run a command that the kernel kills when its parent dies: ``python -I -S die_with_parent.py PARENT_PID COMMAND...``.
 
-A program of its own, because `preexec_fn` runs Python between fork and exec, which can hang a parent that
-has threads (gRPC has). The death signal survives exec. It is sent when the *thread* that started the
-command ends.
+This is a separate program because `preexec_fn` would run Python between fork and exec, which can hang a parent
+that has threads (gRPC starts some). The death signal survives exec. The kernel sends it when the *thread* that
+started the command ends.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Ask for the death signal, then become the command."""
+    """Request the death signal, then exec the command."""
     parent, command = int(sys.argv[1]), sys.argv[2:]
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         sys.exit(f"cannot ask for a death signal: {os.strerror(ctypes.get_errno())}")

@@ -14,10 +14,10 @@ Value = TypeVar("Value")
 
 
 class FieldError(NetsumError):
-    """One place in a file is wrong; the caller, which knows the file, adds its name.
+    """An error at one place of a file; the caller adds the file's name.
 
-    `place`: as in ``links[2].loss``; empty: the whole file. `expected`: the expected value, and the one found. `in_text`:
-    whether the place is one of the text, such as a line, and not a field.
+    `place`: a field, as in ``links[2].loss``, or a line and column; empty for the whole file. `expected`: the expected value
+    and the value found. `in_text`: whether the place is a line and column.
     """
 
     def __init__(self, place: str, expected: str, in_text: bool = False) -> None:
@@ -32,9 +32,9 @@ class FieldError(NetsumError):
 class Fields:
     """A JSON object or TOML table and its place in the file.
 
-    `place`: where it is, as in ``links[2]``; empty for the whole file. `form`: the words for such a thing in messages.
-    `joint`: what stands between its place and the key of a member. Raises FieldError if it is none, or, from the methods, a
-    member is not of the expected kind.
+    `place`: the place in the file, as in ``links[2]``; empty for the whole file. `form`: the expected form, for messages.
+    `joint`: the separator between a place and a member's key. Raises FieldError if `found` is not a mapping; the methods raise
+    it if a member is not of the expected kind.
     """
 
     def __init__(self, place: str, found: object, *, form: str = "an object, {…}", joint: str = ".") -> None:
@@ -46,7 +46,7 @@ class Fields:
         self._found: Mapping[str, Any] = found
 
     def only(self, *known: str, required: Sequence[str] = ()) -> None:
-        """Refuse members that are not among the known ones, and the lack of a required one."""
+        """Refuse unknown members, and missing members that are required."""
         if sentence := unknown_keys(self._found, known):
             raise FieldError(self.place, sentence)
         for key in required:
@@ -54,13 +54,13 @@ class Fields:
                 raise FieldError(self._at(key), "missing")
 
     def get(self, key: str, read: Callable[[object], Value], default: Value) -> Value:
-        """Read a member by a function that raises ValueError with the expected value."""
+        """Read a member by `read`, which raises ValueError with the expected value; return `default` if it is missing."""
         if key not in self._found:
             return default
         return read_field(self._at(key), self._found[key], read)
 
     def need(self, key: str, read: Callable[[object], Value]) -> Value:
-        """Read a member that has to be there, as `get` does."""
+        """Read a required member, as `get` does."""
         if key not in self._found:
             raise FieldError(self._at(key), "missing")
         return read_field(self._at(key), self._found[key], read)
@@ -71,17 +71,17 @@ class Fields:
         return tuple(self._found)
 
     def child(self, key: str) -> "Fields":
-        """Read a member that is an object; one without members if it is not there."""
+        """Return a member that is an object; an empty object if it is missing."""
         return Fields(self._at(key), self._found.get(key, {}))
 
     def members(self, key: str) -> Iterator["Fields"]:
-        """Read a member that is an object of objects."""
+        """Iterate over the members of a member that is an object of objects."""
         if key in self._found:
             for name, one in Fields(self._at(key), self._found[key])._found.items():
                 yield Fields(f"{self._at(key)}.{name}", one)
 
     def elements(self, key: str) -> Iterator[tuple[str, object]]:
-        """Read a member that is a list, each with its place."""
+        """Iterate over (place, element) of a member that is a list."""
         found = self._found.get(key, [])
         if not isinstance(found, list):
             raise FieldError(self._at(key), f"expected a list, […], found {shown(found)}")
@@ -89,7 +89,7 @@ class Fields:
             yield f"{self._at(key)}[{at}]", one
 
     def items(self, key: str) -> Iterator["Fields"]:
-        """Read a member that is a list of objects."""
+        """Iterate over the elements of a member that is a list of objects."""
         for place, one in self.elements(key):
             yield Fields(place, one)
 
@@ -111,8 +111,7 @@ def read_text(path: Path) -> str:
 def read_json(path: Path) -> Fields:
     """Read a file that holds one object.
 
-    Raises OSError if it cannot be read. Raises FieldError if it is not UTF-8, not JSON, or not an object; the place is in
-    the file.
+    Raises OSError if the file cannot be read. Raises FieldError if it is not UTF-8, not JSON, or not an object.
     """
     try:
         with _readable():
@@ -124,7 +123,7 @@ def read_json(path: Path) -> Fields:
 def parse_toml(text: str) -> dict[str, Any]:
     """Read TOML.
 
-    Raises tomllib.TOMLDecodeError: it is none. Raises FieldError: it is, with more levels or digits than can be read.
+    Raises tomllib.TOMLDecodeError if the text is not TOML, and FieldError if it has too many levels or a number too many digits.
     """
     with _readable():
         return tomllib.loads(text)
@@ -132,7 +131,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _readable() -> Iterator[None]:
-    """Make what Python's readers of JSON and TOML say of texts that are too much for them a FieldError."""
+    """Raise FieldError where Python's parsers of JSON and TOML reach their limits of nesting or of digits."""
     try:
         yield
     except RecursionError:
@@ -144,7 +143,7 @@ def _readable() -> Iterator[None]:
 
 
 def read_field(place: str, found: object, read: Callable[[object], Value]) -> Value:
-    """Read a value by a function that raises ValueError with the expected value."""
+    """Read a value by `read`; its ValueError, which has the expected value, becomes a FieldError."""
     try:
         return read(found)
     except ValueError as error:
@@ -189,7 +188,7 @@ def ipv4_field(found: object) -> str:
 
 
 def without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse two members of one name, of which JSON's readers ignore the first."""
+    """Refuse two members of one name; by default, Python's JSON parser ignores the first."""
     found = dict(pairs)
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]

@@ -1,7 +1,7 @@
-"""Networks that follow from a few numbers: a star, a dumbbell, leaves and spines, a fat tree, pods.
+"""Networks generated from a few numbers: a star, a dumbbell, leaves and spines, a fat tree, pods.
 
-Hosts are ``h1`` … and have the lowest addresses of their subnet, switches have the highest. Ports are numbered from 1 on in the
-order of the links.
+Hosts are named ``h1``, ``h2`` and so on. Hosts have the lowest addresses of their subnet, switches the highest. Each switch
+numbers its ports from 1 in the order of its links.
 """
 
 import itertools
@@ -25,7 +25,7 @@ from topologies.topology import (
 
 MAX_HOSTS: Final = 1 << 17
 MAX_SWITCHES: Final = (1 << 16) - 1
-MAX_FAT_TREE_PORTS: Final = 80  # More hosts than MAX_HOSTS beyond.
+MAX_FAT_TREE_PORTS: Final = 80  # With 82 ports, there are more than MAX_HOSTS hosts.
 _SMALL, _LARGE = IPv4Network("10.0.0.0/24"), IPv4Network("10.0.0.0/8")
 
 Pairs = Iterable[tuple[str, str]]
@@ -51,7 +51,7 @@ def network(name: str, hosts: int, switches: Sequence[str], pairs: Pairs, adds: 
 def addressed(
     hosts: Sequence[str], switches: Sequence[str]
 ) -> tuple[dict[str, HostSpec], dict[str, SwitchSpec]]:
-    """Return hosts and switches with these names, with addresses in one subnet that has room for all."""
+    """Return hosts and switches of the given names; their addresses are in one subnet that has room for all."""
     subnet = _SMALL if len(hosts) + len(switches) < _SMALL.num_addresses - 1 else _LARGE
     ips = {host: host_ip(subnet, number) for number, host in enumerate(hosts, 1)}
     specs = {}
@@ -72,7 +72,7 @@ def _check_ports(name: str, ports: int) -> None:
 
 
 def _racks(hosts: int, switches: Sequence[str]) -> Pairs:
-    """Iterate over the links of hosts to switches, to each of which the same number of successive hosts belongs."""
+    """Iterate over the links of hosts to switches; each switch gets the same number of successive hosts."""
     return ((f"h{number + 1}", switches[number * len(switches) // hosts]) for number in range(hosts))
 
 
@@ -90,7 +90,7 @@ def dumbbell(hosts: int) -> Topology:
 
 
 def leaf_spine(hosts: int, leaves: int, spines: int) -> Topology:
-    """Return leaves with an equal number of hosts, each with a link to each spine; ``spine1`` adds."""
+    """Return leaves with equal numbers of hosts; each leaf has a link to each spine, and ``spine1`` adds."""
     if leaves < 1 or spines < 1 or hosts % leaves:
         raise TopologyError(
             f"hosts: expected a multiple of the {leaves} leaves, and leaves and spines of 1 or more, found {hosts}"
@@ -103,7 +103,7 @@ def leaf_spine(hosts: int, leaves: int, spines: int) -> Topology:
 
 
 def fat_tree(ports: int) -> Topology:
-    """Return the fat tree of switches with this many ports, an even number: ports³ / 4 hosts; ``core1`` adds.
+    """Return the fat tree of switches with `ports` ports, an even number; it has ports³ / 4 hosts, and ``core1`` adds.
 
     Al-Fares, Loukissas, Vahdat: "A scalable, commodity data center network architecture", SIGCOMM 2008.
     """
@@ -116,8 +116,8 @@ def fat_tree(ports: int) -> Topology:
 def pods_of(count: int, leaves: int, spines: int, rack: int, cores: int) -> Topology:
     """Return three levels of switches; ``core1`` adds.
 
-    `count`: pods of `leaves` leaves with `rack` hosts each, and of `spines` spines that each have a link to each leaf. `cores`:
-    links of a spine upwards. Core switches are in as many groups as a pod has spines; spine k has a link to each of group k.
+    `count`: number of pods. A pod has `leaves` leaves with `rack` hosts each, and `spines` spines, each linked to every leaf of
+    the pod. `cores`: uplinks of a spine. Each group of `cores` core switches is linked to one spine of every pod.
     """
     _check_ports("rack", rack + spines)
     _check_ports("leaves", leaves + cores)
@@ -143,8 +143,8 @@ def pods_of(count: int, leaves: int, spines: int, rack: int, cores: int) -> Topo
 class Kind:
     """A kind of network, as experiments name it.
 
-    `make`: called with how many hosts are needed at least, and the values of `keys`, the settings that the kind has.
-    `sized_by`: the setting from which the number of hosts follows where that is given.
+    `make`: called with the least number of hosts, and with the values of the settings named in `keys`. `sized_by`: the setting
+    that, if given, determines the number of hosts.
     """
 
     make: Callable[..., Topology]
@@ -160,7 +160,7 @@ def _leaf_spine(needed: int, *, hosts: int, leaves: int, spines: int, rack: int)
 
 def _pods(needed: int, *, leaves: int, spines: int, rack: int, pods: int, cores: int) -> Topology:
     if not rack:
-        raise TopologyError("topology.rack: expected how many hosts are at each leaf of a pod")
+        raise TopologyError("topology.rack: expected the number of hosts at each leaf of a pod")
     return pods_of(pods or -(-needed // (leaves * rack)), leaves, spines, rack, cores)
 
 

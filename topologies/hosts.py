@@ -11,14 +11,14 @@ from topologies.topology import SwitchSpec
 
 @dataclass(frozen=True)
 class Host:
-    """A place for one worker."""
+    """A host of a testbed, which runs one worker."""
 
     name: str
-    port: int  # The switch port it is on.
+    port: int  # The switch port that the host is on.
     ip: str
     mac: str
-    udp_port: int  # A UDP port that is free there.
-    switch: tuple[str, int]  # (address, UDP port) at which it reaches the switch.
+    udp_port: int  # A UDP port that is free on the host.
+    switch: tuple[str, int]  # (address, UDP port) at which the host reaches the switch.
     prefix: tuple[str, ...] = ()  # Beginning of a command line that runs on the host.
 
     def command(self, arguments: Sequence[str]) -> list[str]:

@@ -1,8 +1,8 @@
 """Signals that end a program by unwinding its stack, at points where an exception is not lost.
 
-Python runs a signal handler between any two instructions of the main thread. Where that is in a destructor, or in a callback of a
-weak reference, an exception is printed and ignored, and the signal is lost: the program goes on as if there had been no Ctrl-C.
-Where it is in an import, a module of C code is left half made. There the handler does not raise, but tries again shortly after.
+Python runs a signal handler between any two instructions of the main thread. An exception raised in a destructor, or in a
+callback of a weak reference, is printed and ignored, so that the signal would be lost. An exception raised in an import leaves a
+C module half initialized. At such points the handler does not raise: the signal is sent again shortly after.
 """
 
 import os
@@ -18,9 +18,9 @@ _WEAK_REFERENCES: Final = os.sep + "weakref.py"
 
 
 class Unwinding:
-    """Handlers that make SIGINT raise `KeyboardInterrupt`, and SIGTERM and SIGHUP `SystemExit`, for as long as the block.
+    """Signal handlers of a ``with`` block: SIGINT raises `KeyboardInterrupt`, SIGTERM and SIGHUP raise `SystemExit`.
 
-    Only for the main thread. A signal that is ignored stays ignored.
+    The block must run in the main thread. A signal that is ignored stays ignored.
     """
 
     def __enter__(self) -> "Unwinding":
@@ -51,7 +51,7 @@ class Unwinding:
             raise SystemExit(128 + number)
 
     def _send_again(self) -> None:
-        """Send signals that came at a bad moment to the main thread again."""
+        """Send the main thread again the signals whose exceptions would have been lost."""
         with open(self._wake, "rb", buffering=0) as wake:
             while number := wake.read(1):
                 time.sleep(AGAIN_S)

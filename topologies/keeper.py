@@ -49,7 +49,7 @@ DOWN_TIMEOUT_S = 60.0
 LOAD_TIMEOUT_S = START_TIMEOUT_S
 REQUEST_TIMEOUT_S = 5.0
 LONGEST_REQUEST = 1 << 16
-RESTART_TIMEOUT_S = START_TIMEOUT_S + 20.0  # Longer, so that the part that does not start reports first.
+RESTART_TIMEOUT_S = START_TIMEOUT_S + 20.0  # Longer than a part's own deadline, whose error says more.
 
 
 @dataclass(frozen=True)
@@ -60,23 +60,23 @@ class TestbedPlan:
     # topology, kind, capture, udp_port: see `topologies.mininet_testbed.MininetTestbed`.
     topology: Topology
     kind: str
-    lanes: int  # int32 values a packet of the program carries, which the controller gives the switches.
+    lanes: int  # int32 values per packet of the program that the controller loads.
     folder: Path
     udp_port: int
     capture: bool = False
-    # The controller's command line, to which the testbed's folder is added, and a descriptor for its announcement. None: no
+    # The controller's command line; the testbed's name and the descriptor for its announcement are appended. None: no
     # controller.
     controller: Sequence[str] | None = None
-    # The switches that get programs of the user's own, which are in the run folder.
+    # Switches that get the user's own programs, which are in the run folder.
     own_programs: Sequence[str] = ()
-    # The command line that gives switches those programs, to which the testbed's folder and their names are added.
+    # The command line that loads those programs; the testbed's folder and the switches' names are appended.
     loader: Sequence[str] = ()
 
 
 def keep(plan: TestbedPlan, ready: Callable[[], None]) -> None:
-    """Bring a testbed up and keep it until SIGTERM, SIGHUP or Ctrl-C, which unwind through here.
+    """Bring a testbed up and keep it until SIGTERM, SIGHUP or Ctrl-C raises an exception here.
 
-    Raises TestbedError if it does not come up; nothing is left then.
+    Raises TestbedError if the testbed does not come up; all its processes have ended then.
     """
     _Keeper(plan).keep(ready)
 
@@ -190,7 +190,7 @@ class _Keeper:
 
     def _reshape(self, number: int, changes: dict[Any, Any]) -> None:
         link = replace(self._testbed.topology.links[number], **changes)
-        if link.rate_bps is None:  # Nothing waits before a link without a rate.
+        if link.rate_bps is None:  # A link without a rate has no queue.
             link = replace(link, queue_pkts=None)
         self._testbed.reshape(number, link)
 
@@ -239,9 +239,9 @@ class _Keeper:
 
 
 def detach(plan: TestbedPlan) -> RunningTestbed:
-    """Bring a testbed up in a process of its own, which keeps it; return when all of it is up.
+    """Fork a keeper that brings a testbed up; return when all of the testbed is up.
 
-    Raises TestbedError if it does not come up; nothing is left then.
+    Raises TestbedError if the testbed does not come up; all its processes have ended then.
     """
     read_end, write_end = os.pipe()
     sys.stdout.flush()
@@ -249,15 +249,14 @@ def detach(plan: TestbedPlan) -> RunningTestbed:
     with open(read_end, "rb") as said, contextlib.ExitStack() as guard:
         pid = -1
         try:
-            with (
-                uninterrupted()
-            ):  # A Ctrl-C between the fork and the guard would leave a keeper that is never ended.
+            # A Ctrl-C between the fork and the guard would leave a keeper that is never ended.
+            with uninterrupted():
                 with held_signals():
                     pid = os.fork()
                 if pid:
                     guard.enter_context(_ended_unless_done(pid))
         except BaseException:
-            if pid == 0:  # The parent was interrupted, and has ended us before we began.
+            if pid == 0:  # The parent was interrupted, and has ended this child before it began.
                 os._exit(1)
             raise
         if pid == 0:
@@ -278,7 +277,7 @@ def detach(plan: TestbedPlan) -> RunningTestbed:
 
 
 def _become_keeper(plan: TestbedPlan, write_end: int) -> NoReturn:
-    """Become a process of its own, out of reach of the terminal's Ctrl-C, and keep a testbed."""
+    """Keep a testbed, in a session of its own that the terminal's Ctrl-C does not reach; exit when it is down."""
     status = 1
     try:
         os.setsid()
@@ -310,7 +309,7 @@ def _become_keeper(plan: TestbedPlan, write_end: int) -> NoReturn:
 
 @contextlib.contextmanager
 def _ended_unless_done(pid: int) -> Any:
-    """End a keeper that we started, if the block does not end well; SIGALRM is its deadline."""
+    """End the forked keeper if the block raises an exception, as SIGALRM makes it do at the deadline."""
 
     def too_late(number: int, frame: object) -> None:
         del number, frame
@@ -329,7 +328,7 @@ def _ended_unless_done(pid: int) -> Any:
 
 
 def take_down(testbed: RunningTestbed) -> None:
-    """Ask the keeper of a testbed to end; end its remaining processes, if it does not or has been killed."""
+    """Ask the keeper of a testbed to end, kill it if it does not, and end the testbed's remaining processes."""
     keeper = int(testbed.state["keeper"]["pid"])
     if not testbed.abandoned:
         os.kill(keeper, signal.SIGTERM)
@@ -342,9 +341,9 @@ def take_down(testbed: RunningTestbed) -> None:
 
 
 def restart(testbed: RunningTestbed, name: str) -> None:
-    """Have the keeper end a switch or the controller if it runs, and start it anew; return when it is ready.
+    """Have the keeper restart a switch or the controller; return when it is ready.
 
-    Raises TestbedError if that fails, or a switch or a neighbour of it has lost its namespaces: then nothing is ended.
+    Raises TestbedError if that fails. If the switch or one of its neighbours has lost its namespaces, nothing is ended.
     """
     for link in testbed.state["links"]:
         nodes = [LinkEnd.of(end).node for end in link["ends"]]
@@ -356,8 +355,8 @@ def restart(testbed: RunningTestbed, name: str) -> None:
 def reshape(testbed: RunningTestbed, number: int, changes: Mapping[str, int | None]) -> None:
     """Have the keeper change a link while it carries packets; packets that wait in its queue are lost.
 
-    `number`: which of the `links` of its state. `changes`: new values of `LINK_FIELDS`. Raises TestbedError if the kernel
-    cannot do that, or the keeper does not answer.
+    `number`: index of the link in `links` of the testbed's state. `changes`: new values of `LINK_FIELDS`. Raises TestbedError
+    if the kernel refuses the change, or the keeper does not answer.
     """
     _request(testbed, {"link": number, **changes})
 

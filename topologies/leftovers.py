@@ -1,6 +1,6 @@
-"""The processes of a testbed, known by a mark in their environment, and the end of all of them.
+"""The processes of a testbed: found by a mark in their environment, and ended.
 
-A namespace exists as long as a process in it, and its interfaces with it: when no process of a testbed is left, nothing is.
+A namespace and its interfaces exist only as long as a process in it, so ending a testbed's processes removes all of it.
 """
 
 import contextlib
@@ -13,15 +13,15 @@ from pathlib import Path
 from topologies.children import TestbedError
 from topologies.runs import runs_as
 
-MARK = "NETSUM_TESTBED_RUN"  # The environment variable that every process of a testbed inherits: the run id.
+MARK = "NETSUM_TESTBED_RUN"  # The environment variable with the run id, which every process of a testbed inherits.
 
 END_TIMEOUT_S = 60.0
 
 
 def end_processes(run_id: str) -> list[int]:
-    """SIGKILL the processes with the mark of a run, and those in a namespace with it, and wait until all are gone.
+    """SIGKILL the processes that carry a run's mark or share a namespace with one that does; wait until all are gone.
 
-    This process is spared, as it may have been started from such a place.
+    This process is spared, as it may itself have been started inside the testbed.
 
     Returns the process ids that were ended. Raises TestbedError if some do not end.
     """
@@ -39,9 +39,9 @@ def end_processes(run_id: str) -> list[int]:
 
 
 def runs_in(run_id: str, pid: int) -> bool:
-    """Whether a process of that id runs and carries the mark of a run; a zombie does not.
+    """Whether process `pid` runs and carries the mark of a run; a zombie does not run.
 
-    For a process whose environment this process may not read: whether it runs at all.
+    If this process may not read the other's environment, only whether it runs is checked.
     """
     try:
         return _mark(run_id) in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

@@ -1,4 +1,4 @@
-"""The links of a running testbed: which carry packets, pulling a cable, and changing a link's properties.
+"""The links of a running testbed: reading their state, taking them down, and changing their properties.
 
 Failures raise `TestbedError` with the reason.
 """
@@ -15,7 +15,7 @@ from topologies.topology import LinkEnd
 
 
 def find_link(testbed: RunningTestbed, one: str, other: str) -> int:
-    """Return the place of a link in the testbed's `links`."""
+    """Return the index, in the testbed's `links`, of the link between two nodes."""
     for number, link in enumerate(testbed.state["links"]):
         if {LinkEnd.of(end).node for end in link["ends"]} == {one, other}:
             return number
@@ -23,9 +23,9 @@ def find_link(testbed: RunningTestbed, one: str, other: str) -> int:
 
 
 def set_link(testbed: RunningTestbed, number: int, up: bool) -> None:
-    """Pull a cable out, or plug it in again."""
+    """Take a link up or down, as if its cable were plugged in or pulled out."""
     link = testbed.state["links"][number]
-    # The end at the switch: the host sees its carrier go, and keeps its addresses and routes.
+    # Only the switch's end is changed: the host loses its carrier, but keeps its addresses and routes.
     node, interface = LinkEnd.of(link["ends"][1]).node, link["interfaces"][1]
     inside = inside_of(testbed.namespace_pid(node))
     run(*inside, "ip", "link", "set", interface, "up" if up else "down", node=node)
@@ -40,15 +40,15 @@ def change_link(testbed: RunningTestbed, number: int, changes: Mapping[str, int 
     link = testbed.state["links"][number]
     if changes.get("queue_pkts") is not None and {**link, **changes}["rate_bps"] is None:
         raise TestbedError(
-            f"the link {' to '.join(link['ends'])} has no rate, and so no queue: set a rate too"
+            f"the link {' to '.join(link['ends'])} has no queue, as it has no rate: set a rate too"
         )
     for end in link["ends"]:
-        testbed.namespace_pid(LinkEnd.of(end).node)  # Raises where it is gone.
+        testbed.namespace_pid(LinkEnd.of(end).node)  # Raises if the node is gone.
     keeper.reshape(testbed, number, changes)
 
 
 def link_states(testbed: RunningTestbed) -> list[bool | None]:
-    """Return for every link whether it carries packets; None where that cannot be read, as without root."""
+    """Return for every link whether it is up; None if that cannot be read, as without root."""
     operational: dict[tuple[str, str], bool] = {}
     for node in {LinkEnd.of(link["ends"][1]).node for link in testbed.state["links"]}:
         with contextlib.suppress(TestbedError, OSError, ValueError):

@@ -22,10 +22,10 @@ _count = itertools.count()
 class LoopbackTestbed:
     """One embedded switch and hosts on its ports; see `topologies.hosts.SwitchTestbed`.
 
-    `udp_port`: the UDP port at which the program takes contributions; sockets have other ones, so that testbeds do not
-    collide. `drop_ppm`: how many of a million packets the switch's ports lose, each way. `cabled`: whether the port after
-    those of the hosts is for a cable to another switch: at `udp_port`, as switches send there. Raises TestbedError if the
-    switch does not come up; nothing is left then.
+    `udp_port`: the UDP port at which the program takes contributions; the sockets of the hosts' ports use free ports, so that
+    testbeds do not collide. `drop_ppm`: packets per million that the switch's ports lose, each way. `cabled`: whether one more
+    port leads to another switch; its socket uses `udp_port`, as switches send there. Raises TestbedError if the switch does
+    not come up; no process is left then.
     """
 
     switch: Child
@@ -77,7 +77,7 @@ class LoopbackTestbed:
         )
 
     def _start_switch(self, udp_ports: list[int]) -> dict[str, Any]:
-        """Start the switch and return where it listens."""
+        """Start the switch and return the addresses at which it listens."""
 
         def start(ready_fd: int) -> Child:
             return Child(
@@ -108,9 +108,9 @@ class LoopbackTestbed:
 
 
 def _own_network() -> IPv4Network:
-    """Return a network in 127.0.0.0/8 that no other testbed has, so that free ports there stay free.
+    """Return a network in 127.0.0.0/8 that depends on the process id, so that its free ports stay free.
 
-    A worker takes its port long after it was chosen, and a switch that is started again must find its own unused.
+    A worker binds its port long after the port was chosen, and a restarted switch binds its earlier ports again.
     """
     number = 4 * os.getpid() + next(_count) % 4
     return IPv4Network(f"127.{1 + number // 256 % 254}.{number % 256}.0/24")

@@ -1,7 +1,7 @@
 """Mininet's nodes and links as netsum uses them. The one file that imports Mininet.
 
-Mininet is pure Python, so the distribution's is loaded into our environment: this package alone, so that none of the
-distribution's others can hide one of ours.
+Mininet is pure Python, so the distribution's copy can be loaded into this environment. Only that package is loaded, as
+others of the distribution could shadow packages of this environment.
 """
 
 import importlib.util
@@ -38,12 +38,12 @@ from mininet.node import Host, Node, Switch  # noqa: E402
 ROUTE_IS_THERE = "RTNETLINK answers: File exists"
 """Message of `ip route add` for a route that exists."""
 
-# Mininet would raise limits of the whole machine (`fixLimits`), which no `down` takes back; nothing here needs them.
+# Mininet would raise limits of the whole machine (`fixLimits`). Nothing here needs that, and no `down` would undo it.
 Mininet.inited = True
 
 
 class MarkedNode(Node):
-    """A node whose processes all carry the mark of their run, in a namespace without IPv6, which would talk unasked."""
+    """A node whose processes all carry the run's mark, in a namespace without IPv6, which would send packets of its own."""
 
     def __init__(self, name: str, run_id: str = "", **params: Any) -> None:
         self._run_id = run_id
@@ -51,7 +51,7 @@ class MarkedNode(Node):
         self.run("echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 || true")
 
     def _popen(self, cmd: Sequence[str], **params: Any) -> "subprocess.Popen[bytes]":
-        """Start a process, Mininet's shell of the node too, with the mark."""
+        """Start a process with the mark; Mininet starts the node's shell by this method, too."""
         params.setdefault("env", {**os.environ, MARK: self._run_id})
         started: subprocess.Popen[bytes] = super()._popen(cmd, **params)
         return started
@@ -88,7 +88,7 @@ class TestbedSwitch(MarkedNode, Switch):
 
 
 class ShapedInterface(Intf):
-    """An end of a link, with the link's rate, queue, delay and loss for what leaves it."""
+    """An end of a link, which gives outgoing packets the link's rate, queue, delay and loss."""
 
     def config(self, shape: LinkSpec | None = None, mtu: int = 1500, **params: Any) -> dict[str, Any]:
         """Configure it; Mininet calls this when it has made the interface."""
@@ -101,7 +101,7 @@ class ShapedInterface(Intf):
 def build(topology: Topology, run_id: str, processes: Mapping[str, SwitchProcess]) -> Mininet:
     """Make the nodes and links of a topology, each node in namespaces of its own; no switch runs yet.
 
-    If that fails, or is interrupted, `topologies.leftovers.end_processes` ends what there is of it.
+    After a failure or an interruption, `topologies.leftovers.end_processes` removes the nodes made so far.
     """
     net = Mininet(topo=None, controller=None, build=False)
     for host in topology.hosts.values():
@@ -137,7 +137,7 @@ def build(topology: Topology, run_id: str, processes: Mapping[str, SwitchProcess
             try:
                 net[host.name].run(command)
             except TestbedError as error:
-                # The tutorials add routes that an address brings with it here.
+                # The tutorials add routes that exist here already, as they come with an address.
                 if ROUTE_IS_THERE not in str(error):
                     raise
     return net

@@ -1,6 +1,6 @@
 """A topology brought up by Mininet: every host and switch in namespaces of its own, links with rates between them.
 
-Nothing of it is in the machine's own network namespace, so testbeds do not collide, and namespaces without a process are gone.
+Nothing is made in the machine's own network namespace, so testbeds do not collide. A namespace goes with its last process.
 """
 
 import contextlib
@@ -45,13 +45,12 @@ def missing_for_mininet() -> str | None:
 
 
 class MininetTestbed:
-    """A topology, up for as long as the ``with`` block; for one with one switch, see `topologies.hosts.SwitchTestbed`.
+    """A topology, up for as long as the ``with`` block; with one switch, it is a `topologies.hosts.SwitchTestbed`.
 
     `kind`: the name of the target that runs the P4 program. `folder`: where ``logs`` and ``pcaps`` go.
-    `udp_port`: the UDP port at which the P4 program takes contributions; hosts use the same one. `sockets`: a folder with a
-    short path for the switches' sockets; None makes one that goes with the testbed. `capture`: whether the packets of every
-    switch port are written to ``pcaps``. Raises TestbedError if something is missing, or does not come up; nothing is left
-    then.
+    `udp_port`: the UDP port at which the P4 program takes contributions; hosts use it, too. `sockets`: a folder with a short
+    path for the switches' sockets; None: a temporary one. `capture`: whether the packets of every switch port are written to
+    ``pcaps``. Raises TestbedError if a program is missing, or a part does not come up; no process is left then.
     """
 
     hosts: tuple[Host, ...]
@@ -219,7 +218,7 @@ class MininetTestbed:
             self._start_flow(flow)
 
     def _set_up_host(self, end: LinkEnd) -> None:
-        """Let a host's interface receive from the switch."""
+        """Run the command by which a host's interface can receive from this kind of switch, if there is one."""
         command = self._target.host_setup(self._interface(end))
         if command and end.node in self.topology.hosts:
             self.net[end.node].run(command)
@@ -268,7 +267,7 @@ class MininetTestbed:
             stop_all(self._flows)
             for process in self.processes.values():
                 process.stop()
-            # The nodes' shells among them: Mininet waits for theirs without a deadline, after asking politely.
+            # This ends the nodes' shells, too. Mininet would wait for them without a deadline.
             end_processes(self.run_id)
             if hasattr(self, "net"):
                 for node in (*self.net.hosts, *self.net.switches):
@@ -279,9 +278,9 @@ class MininetTestbed:
 
 
 class MininetStar(MininetTestbed):
-    """Hosts on one switch, with nothing that limits the links; see `topologies.hosts.SwitchTestbed`.
+    """Hosts on one switch, on links without a rate or delay; see `topologies.hosts.SwitchTestbed`.
 
-    `udp_port`, `folder`: see `MininetTestbed`. `drop_ppm`: how many of a million packets each link loses, each way.
+    `udp_port`, `folder`: see `MininetTestbed`. `drop_ppm`: packets per million that each link loses, each way.
     """
 
     switch_kind: ClassVar[str]

@@ -1,7 +1,7 @@
 """Network namespaces and the virtual cables between them, by iproute2. Linux, root.
 
-Every namespace is named ``netsum-RUN_ID-ROLE``; interfaces are created inside the namespaces, so the
-machine's own never see one, and they go when the namespace goes.
+Every namespace is named ``netsum-RUN_ID-ROLE``. Interfaces are created inside the namespaces, so the machine's
+own namespace never has one, and a deleted namespace takes its interfaces with it.
 
 Failures raise `TestbedError` with the reason.
 """
@@ -42,8 +42,8 @@ def missing_for_namespaces() -> str | None:
 def run(*command: str, node: str = "") -> str:
     """Run a command and return its output.
 
-    `command`: program and arguments, behind the result of `inside` or `inside_of`. `node`: the host or switch where it runs,
-    for errors.
+    `command`: program and arguments, after the prefix of `inside` or `inside_of`. `node`: the host or switch where the command
+    runs, for errors.
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
@@ -56,7 +56,7 @@ def run(*command: str, node: str = "") -> str:
 
 
 def _named(command: Sequence[str], node: str) -> str:
-    """Write a command for people, without what enters a namespace."""
+    """Format a command for a message, without the prefix that enters a namespace."""
     for entering in (inside(""), inside_of(0)):
         if tuple(command[: len(entering) - 1]) == entering[:-1]:
             node, command = node or command[len(entering) - 1], command[len(entering) :]
@@ -69,17 +69,17 @@ def namespace_name(run_id: str, role: str) -> str:
 
 
 def inside(namespace: str) -> tuple[str, ...]:
-    """Return the words with which a command line must begin to run in a namespace."""
+    """Return the prefix of a command line that runs in a namespace."""
     return ("ip", "netns", "exec", namespace)
 
 
 def inside_of(pid: int) -> tuple[str, ...]:
-    """Return the words with which a command line must begin to run in the namespaces of a process, a Mininet node's shell."""
+    """Return the prefix of a command line that runs in the namespaces of a process, such as a Mininet node's shell."""
     return ("mnexec", "-a", str(pid))
 
 
 def add_namespace(namespace: str) -> None:
-    """Make a namespace with a loopback interface, and without IPv6, which would talk unasked."""
+    """Make a namespace with a loopback interface, and without IPv6, which would send packets of its own."""
     run("ip", "netns", "add", namespace)
     run("ip", "-n", namespace, "link", "set", "lo", "up")
     no_ipv6 = "test ! -d /proc/sys/net/ipv6 || echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6"
@@ -87,7 +87,7 @@ def add_namespace(namespace: str) -> None:
 
 
 def add_cable(namespace: str, interface: str, peer_namespace: str, peer_interface: str) -> None:
-    """Connect two namespaces by a pair of interfaces that are up, with all offloads off.
+    """Connect two namespaces by a veth pair, with both ends up and all offloads off.
 
     With offloads on, libpcap sizes the frames of its receive ring at 64 KiB and holds 32 packets.
     """
@@ -103,7 +103,7 @@ def add_cable(namespace: str, interface: str, peer_namespace: str, peer_interfac
 
 
 def await_cable(namespace: str, interface: str, peer_namespace: str, peer_interface: str) -> None:
-    """Wait until a cable whose ends are set up carries packets: the kernel learns by and by that the other end is up."""
+    """Wait until both ends of a cable are up: the kernel notices only after a while that the other end is."""
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
     for where, name in ((namespace, interface), (peer_namespace, peer_interface)):
         await_interface(inside(where), name, deadline)
@@ -112,7 +112,7 @@ def await_cable(namespace: str, interface: str, peer_namespace: str, peer_interf
 def await_interface(prefix: Sequence[str], interface: str, deadline: float) -> None:
     """Wait until an interface carries packets; earlier packets are lost.
 
-    `prefix`: the beginning of a command line that runs in its namespace. `deadline`: by `time.monotonic`.
+    `prefix`: the prefix of a command line that runs in the interface's namespace. `deadline`: a time of `time.monotonic`.
     """
     while " state UP " not in run(*prefix, "ip", "-o", "link", "show", "dev", interface):
         if time.monotonic() > deadline:

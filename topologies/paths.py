@@ -12,9 +12,9 @@ def shortest_paths(
 ) -> dict[str, tuple[str, Link] | None]:
     """Find a shortest path from one of several roots to every node that can be reached.
 
-    `neighbours`: called with a node, returns the nodes next to it, each with the link to it. Of several shortest paths, the one
-    is found that the order of the neighbours puts first. Returns for each node the node before it and the link between them,
-    None for a root, in the order of the distances.
+    `neighbours`: called with a node, returns its neighbours, each with the link to it. Between paths of equal length, the order
+    of the neighbours decides. Returns for each node its predecessor and the link between the two, or None for a root; nodes are
+    in the order of their distance.
     """
     found: dict[str, tuple[str, Link] | None] = dict.fromkeys(roots)
     frontier = deque(found)

@@ -1,8 +1,8 @@
 """A testbed's run folder, and the names by which running testbeds are found from anywhere on the machine.
 
 The folder holds ``testbed.json`` (the parts of the testbed), ``logs/``, ``pcaps/`` and sockets. ``/run/netsum/NAME``
-points to it: that makes names unique on the machine, and the sockets' paths short wherever the folder is (the path of a
-socket has at most 107 characters). A copy of ``testbed.json`` beside the names is for testbeds whose run folder was deleted.
+points to the folder. That makes names unique on the machine, and paths of sockets short (a path of a socket has at most
+107 characters). A copy of ``testbed.json`` beside the names describes testbeds whose run folder was deleted.
 
 Failures raise `TestbedError` with the reason.
 """
@@ -20,7 +20,7 @@ from topologies.children import TestbedError
 from topologies.leftovers import end_processes, runs_in
 from topologies.runs import owner_is_gone
 
-RUNNING = Path("/run/netsum")  # Names of running testbeds; empty after a start of the machine.
+RUNNING = Path("/run/netsum")  # Names of running testbeds; empty after a boot.
 
 MOST_NAME = 32  # Characters of a testbed's name.
 STATE_FILE = "testbed.json"
@@ -77,9 +77,9 @@ class RunningTestbed:
 
 
 def claim(name: str, folder: Path) -> Path:
-    """Give a run folder, which has its state file, a name; return the short path.
+    """Claim a testbed's name for a run folder that has its state file; return the folder's short path.
 
-    Remains of an abandoned testbed of the same name are cleared away.
+    An abandoned testbed of the same name is cleared away first.
     """
     try:
         check_name(name, MOST_NAME)
@@ -104,7 +104,7 @@ def claim(name: str, folder: Path) -> Path:
 
 
 def release(name: str, folder: Path) -> None:
-    """Give back the name of a run folder, if it has it."""
+    """Release a testbed's name if it belongs to this run folder."""
     path = RUNNING / name
     with contextlib.suppress(OSError):
         if path.readlink() == folder.resolve():
@@ -113,7 +113,7 @@ def release(name: str, folder: Path) -> None:
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:
-    """Write ``testbed.json``, and its copy if the folder has its name, so that readers see the old one or the new one."""
+    """Replace ``testbed.json`` atomically, and its copy if the name belongs to this folder."""
     files = [folder / STATE_FILE]
     with contextlib.suppress(OSError):
         if (RUNNING / state["name"]).readlink() == folder.resolve():
@@ -135,7 +135,8 @@ def running_testbeds() -> list[RunningTestbed]:
         return []
     found = []
     for path in sorted(RUNNING.iterdir()):
-        with contextlib.suppress(OSError, ValueError):  # Coming up, going down, or not ours.
+        # The testbed may be coming up or going down, or the entry may not be netsum's.
+        with contextlib.suppress(OSError, ValueError):
             file = path / STATE_FILE if path.exists() else _copy(path.name)
             found.append(RunningTestbed(path.name, path, json.loads(file.read_text(encoding="utf-8"))))
     return found
@@ -149,7 +150,7 @@ def find_testbed(name: str | None = None) -> RunningTestbed:
     if name is not None:
         testbeds = [testbed for testbed in testbeds if testbed.name == name]
         if not testbeds:
-            raise TestbedError(f"no testbed {name} is up" + (f"; there are {names}" if names else ""))
+            raise TestbedError(f"no testbed {name} is up" + (f"; running: {names}" if names else ""))
     if not testbeds:
         raise TestbedError("no testbed is up: `netsum testbed up star-4`")
     if len(testbeds) > 1:
@@ -158,7 +159,7 @@ def find_testbed(name: str | None = None) -> RunningTestbed:
 
 
 def clear_away(testbed: RunningTestbed) -> list[int]:
-    """End the processes of an abandoned testbed, and give its name back; its folder stays.
+    """End the processes of an abandoned testbed, and release its name; its folder stays.
 
     Returns the process ids that were ended.
     """

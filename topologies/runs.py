@@ -1,4 +1,4 @@
-"""Run ids: each names its owner, so that remains of crashed runs can be distinguished from running ones."""
+"""Run ids: each contains its owner's process id and start time, which tell a crashed run's remains from a live run."""
 
 import contextlib
 import itertools
@@ -14,13 +14,13 @@ _count = itertools.count()
 
 
 def new_run_id() -> str:
-    """Return an id no other testbed on this machine has: our process id, its start time, a count."""
+    """Return an id that no other run on this machine has: this process's id and start time, and a count."""
     pid = os.getpid()
     return f"{pid}-{_start_time(pid)}-{next(_count)}"
 
 
 def owner_is_gone(run_id: str) -> bool:
-    """Whether the process that made the id has ended, also if another has taken its process id since."""
+    """Whether the process that made the run id has ended, even if its process id has been reused since."""
     match = _RUN_ID.fullmatch(run_id)
     if match is None:
         return False
@@ -29,15 +29,15 @@ def owner_is_gone(run_id: str) -> bool:
 
 
 def runs_as(pid: int) -> bool:
-    """Whether a process of that id runs; a zombie does not."""
+    """Whether process `pid` runs; a zombie does not."""
     return _start_time(pid) is not None
 
 
 @contextlib.contextmanager
 def run_folder(keep_on_error: Path) -> Iterator[Path]:
-    """Offer a folder for a run's files; it goes with the run, unless that fails.
+    """Make a folder for a run's files; delete it at the end of the block, unless the block fails.
 
-    `keep_on_error`: where the folder is moved if the block raises an `Exception`; Ctrl-C is none.
+    `keep_on_error`: the folder to which the run's is moved if the block raises an `Exception`, which Ctrl-C does not.
     """
     delete_leftover_folders()
     run_id = new_run_id()
@@ -56,14 +56,14 @@ def run_folder(keep_on_error: Path) -> Iterator[Path]:
 
 
 def socket_folder(run_id: str) -> Path:
-    """Make a folder, ours alone; temporary and thus short, as a socket's path has at most 107 characters."""
+    """Make a private temporary folder; its path is short, as a socket's path has at most 107 characters."""
     folder = Path(tempfile.gettempdir()) / f"netsum-{run_id}"
     folder.mkdir(mode=0o700)
     return folder
 
 
 def delete_leftover_folders() -> None:
-    """Delete the socket folders of our own runs whose owner is gone."""
+    """Delete this user's socket folders whose owner is gone."""
     for folder in Path(tempfile.gettempdir()).glob("netsum-*-*-*"):
         with contextlib.suppress(OSError):
             ours = folder.lstat().st_uid == os.geteuid() and not folder.is_symlink()

@@ -1,6 +1,6 @@
-"""Builds tc and netem commands for one link end: rate, queue, delay and loss.
+"""Shell commands (tc, netem) for one link end: rate, queue, delay and loss.
 
-Each end shapes its outgoing packets, so that both directions are shaped alike and apart.
+Each end shapes its outgoing packets, so the two directions of a link have equal, independent shapes.
 """
 
 import subprocess
@@ -13,10 +13,10 @@ DEFAULT_QUEUE_PKTS = 1000  # As long as the queue that Linux gives an Ethernet i
 
 ETHERNET_HEADER_BYTES = 14
 BURST_US = 1000
-"""How long after a pause a link may send as fast as it can: it keeps the kernel's timers from being the limit."""
+"""Burst at line rate after a pause, in µs of the link's rate; with less, the kernel's timers would limit the rate."""
 
 OFFLOADS = ("tso", "gso", "gro", "tx", "rx")
-"""Offloads that are switched off: with them, an interface carries packets larger than its MTU, and unfinished checksums."""
+"""Offloads to switch off: with them, an interface carries packets larger than its MTU, and unfinished checksums."""
 
 _PROBE_TIMEOUT_S = 60.0
 
@@ -28,9 +28,9 @@ _TC_ACT_STOLEN = 4
 
 
 def shaping_commands(link: LinkSpec, interface: str, mtu: int) -> list[str]:
-    """Return the commands that make an interface the end of a link, for a shell in its namespace.
+    """Return the shell commands that shape an interface as the end of a link; they run in its namespace.
 
-    `link`: what both directions are like. `interface`: the end's name. `mtu`: bytes of an IP packet.
+    `link`: the properties of each direction. `interface`: the end's name. `mtu`: bytes of an IP packet.
     """
     off = " ".join(f"{feature} off" for feature in OFFLOADS)
     commands = [f"ethtool -K {interface} {off}", f"ip link set {interface} mtu {mtu}"]
@@ -41,7 +41,7 @@ def shaping_commands(link: LinkSpec, interface: str, mtu: int) -> list[str]:
         rate = rate_text(link.rate_bps)
         commands += [
             f"tc qdisc add dev {interface} root handle 1: htb default 1",
-            # Lending between classes does not matter with one class; a quantum in its range keeps it from complaining.
+            # One class has none to lend to; the quantum only has to be in HTB's range, or the kernel warns.
             f"tc class add dev {interface} parent 1: classid 1:1 htb rate {rate} "
             f"burst {burst} cburst {burst} quantum {frame}",
         ]
@@ -55,7 +55,7 @@ def shaping_commands(link: LinkSpec, interface: str, mtu: int) -> list[str]:
     elif link.rate_bps is not None:
         commands.append(f"tc qdisc add dev {interface} {parent} pfifo limit {queue_pkts}")
     if link.loss_ppm or link.queue_pkts:
-        # Hosts send several datagrams as one message, which the kernel cuts up after queue and filter: to them it is one packet.
+        # With GSO, the kernel would segment a message of several datagrams after queue and filter, which count it as one packet.
         commands.append(f"ip link set {interface} gso_max_segs 1")
     if link.loss_ppm:
         commands += loss_commands(interface, link.loss_ppm)
@@ -63,7 +63,7 @@ def shaping_commands(link: LinkSpec, interface: str, mtu: int) -> list[str]:
 
 
 def reshaping_commands(link: LinkSpec, interface: str, mtu: int) -> list[str]:
-    """Return the commands that give an interface that carries packets another shape; those that wait in its queue are lost."""
+    """Return the commands that reshape an interface in use; the packets in its queue are lost."""
     return [
         f"tc qdisc del dev {interface} root 2>/dev/null || true",
         f"tc qdisc del dev {interface} clsact 2>/dev/null || true",
@@ -73,10 +73,10 @@ def reshaping_commands(link: LinkSpec, interface: str, mtu: int) -> list[str]:
 
 
 def loss_commands(interface: str, loss_ppm: int) -> list[str]:
-    """Return the commands that lose packets which leave an interface, at random.
+    """Return the commands that drop outgoing packets of an interface at random.
 
-    By a classic BPF filter: it is in kernels that lack netem. It takes the packet (STOLEN) and does not refuse
-    it, for TCP slows down at once when its own host refuses a packet, which no wire does.
+    A classic BPF filter drops them, as some kernels lack netem. Its verdict is STOLEN: if its own host refused a
+    packet (SHOT), TCP would slow down at once, as it does not for a loss on a wire.
     A lost packet takes no time on the link.
     """
     random, threshold = _SKF_AD_OFF + _SKF_AD_RANDOM, loss_ppm * 2**32 // 1_000_000
@@ -95,7 +95,7 @@ def loss_commands(interface: str, loss_ppm: int) -> list[str]:
 
 
 def require_kernel_support(links: tuple[LinkSpec, ...]) -> None:
-    """Require that this kernel can delay packets if a link needs it; otherwise, raise `TestbedError` that names the link."""
+    """Raise `TestbedError`, naming the link, if a link has a latency and this kernel cannot delay packets."""
     late = next((link for link in links if link.latency_ns), None)
     if late is not None and not _kernel_has("netem delay 1ms"):
         raise TestbedError(
@@ -105,6 +105,6 @@ def require_kernel_support(links: tuple[LinkSpec, ...]) -> None:
 
 
 def _kernel_has(qdisc: str) -> bool:
-    """Try a queueing discipline on the loopback interface of a namespace that goes with the command."""
+    """Whether the kernel has a queueing discipline: it is tried on the loopback interface of a temporary namespace."""
     command = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", *qdisc.split()]
     return subprocess.run(command, capture_output=True, timeout=_PROBE_TIMEOUT_S, check=False).returncode == 0

@@ -16,8 +16,8 @@ from topologies.topology import SwitchSpec
 class SwitchProcess:
     """A switch that can be started in a namespace, and again after it died.
 
-    `target`: the kind of switch. `socket`: the socket file of its P4Runtime server, seen from every namespace. `folder`: of the
-    run; has the folders ``logs`` and, for packets, ``pcaps``. `capture`: whether the packets of every port go to ``pcaps``.
+    `target`: the kind of switch. `socket`: the socket file of its P4Runtime server, visible in every namespace. `folder`: the
+    run folder, with ``logs`` and ``pcaps``. `capture`: whether the packets of every port are written to ``pcaps``.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class SwitchProcess:
 
     @property
     def child(self) -> Child:
-        """The process that was started last."""
+        """The process of the switch's last start."""
         assert self._child is not None, f"{self.spec.name} was not started"
         return self._child
 
@@ -103,7 +103,7 @@ class SwitchProcess:
         return self._child
 
     def _require_ports(self) -> None:
-        """Require that the switch listens on every interface: BMv2 only logs that one is missing, and runs on."""
+        """Raise TestbedError unless the switch listens on every interface: BMv2 only logs a missing one, and runs on."""
         held = Path(f"/proc/{self.child.pid}/net/packet").read_text(encoding="utf-8").splitlines()
         listened_on = {int(line.split()[4]) for line in held[1:]}
         links = {one["ifname"]: one for one in json.loads(run(*self._prefix, "ip", "-j", "link"))}

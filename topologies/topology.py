@@ -1,7 +1,7 @@
 """The description of a network: hosts, switches and the links between them.
 
-Testbeds, the controller, the simulator and the explorer all take it. `topologies.topology_file` reads it from JSON,
-`topologies.generated` makes it, and the controller reads it from its own file. Nothing here brings anything up.
+Testbeds, the controller, the simulator and the explorer use it. `topologies.topology_file` reads a topology from JSON,
+`topologies.generated` makes one from a few numbers, and the controller reads one from its network file.
 """
 
 import re
@@ -15,13 +15,13 @@ from topologies.fields import FieldError
 from topologies.paths import shortest_paths
 
 MAX_PORT = 509
-"""510 is the controller's port on every switch unless its topology says otherwise, 511 the one for dropped packets."""
+"""Highest port of a link; 510 is the controller's port unless the topology says otherwise, 511 the drop port."""
 
 CPU_PORT = 510
 
 DEFAULT_MTU = 1500
 NODE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,7}")
-"""Names of hosts and switches: eight characters, so that `NAME-eth509` fits the 15 of an interface."""
+"""Names of hosts and switches: at most eight characters, so that `NAME-eth509` fits the 15 of an interface's name."""
 
 
 class TopologyError(TestbedError):
@@ -68,20 +68,20 @@ class LinkEnd:
 
     @classmethod
     def of(cls, text: str) -> "LinkEnd":
-        """Read what `str` writes."""
+        """Read the text that `str` writes."""
         node, _, port = text.partition("-p")
         return cls(node, int(port) if port else None)
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
-    """A link; its values hold for each direction by itself."""
+    """A link; its properties apply to each direction separately."""
 
     ends: tuple[LinkEnd, LinkEnd]  # A host's end comes first.
     latency_ns: int = 0  # One-way delay of a bit.
     # Bits per second, counting frames from the destination address to the end of the payload; None: as fast as the machine.
     rate_bps: int | None = None
-    loss_ppm: int = 0  # How many of a million packets are lost at random.
+    loss_ppm: int = 0  # Packets per million that are lost at random.
     # Length of the queue, in packets, before a link with a rate; None: `DEFAULT_QUEUE_PKTS`.
     queue_pkts: int | None = None
 
@@ -107,9 +107,9 @@ class LinkSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """The hosts that are meant to form a job, in the order of their ranks, and the switch that adds for them.
+    """The hosts of a job, in the order of their ranks, and the switch that adds for them.
 
-    An empty `switch`: each switch adds for those below it, in a tree.
+    If `switch` is empty, a tree of switches adds, each for the hosts and switches below it.
     """
 
     name: str
@@ -143,11 +143,11 @@ class Topology:
 
     @property
     def aggregator(self) -> str:
-        """The switch that adds for jobs that name none: that of the first job, or the first switch."""
+        """The switch that adds for jobs without one: the first job's switch or, if that is empty, the first switch."""
         return next((job.switch for job in self.jobs.values()), "") or next(iter(self.switches))
 
     def place(self, host: str) -> tuple[str, int]:
-        """Return the switch that a host is on, and its port there; `KeyError` if there is no such host."""
+        """Return a host's switch and the port of that switch; raise `KeyError` if there is no such host."""
         return self._places[host]
 
     def ports(self, switch: str) -> dict[int, LinkEnd]:
@@ -155,7 +155,7 @@ class Topology:
         return {port: far for port, far, _ in sorted(self._ends[switch], key=lambda end: end[0])}
 
     def neighbours(self, switch: str) -> dict[str, int]:
-        """Return the port that leads to each neighbouring switch; of several cables, both take the first of `links`."""
+        """Return the port that leads to each neighbouring switch; of parallel links, both ends use the first in `links`."""
         first: dict[str, int] = {}
         for port, far, _ in self._ends[switch]:
             if far.port is not None:
@@ -165,7 +165,7 @@ class Topology:
     def forwarding(self, switch: str) -> dict[str, int]:
         """Return the port by which a switch reaches every host and every other switch, by Ethernet address.
 
-        The ways are those of the spanning tree, as on an Ethernet with bridges: one from each node to each other.
+        Paths follow the spanning tree, as on bridged Ethernet, so there is one path between any two nodes.
         """
         ports = self._ports_towards(switch, self._tree)
         return {self.switches[name].mac: port for name, port in ports.items()} | self._to_hosts(switch, ports)
@@ -214,7 +214,7 @@ class Topology:
 
     @cached_property
     def _tree(self) -> frozenset[int]:
-        """The links between switches that form a spanning tree from the first switch, and one from the first beyond each."""
+        """The links of a spanning tree from the first switch and, if it misses switches, from the first of those, and so on."""
         chosen: dict[str, tuple[str, int] | None] = {}
         for switch in self.switches:
             if switch not in chosen:
@@ -318,7 +318,7 @@ def _check_connected(topology: Topology) -> None:
     for switch in topology.switches.values():
         if switch is not first and switch.mac not in reached:
             raise FieldError(
-                "links", f"expected a way from every switch to every other, found none to {switch.name}"
+                "links", f"expected a path from every switch to every other, found none to {switch.name}"
             )
 
 

@@ -1,6 +1,6 @@
-"""Reads topologies from JSON files in the shape of p4lang's tutorials, with exact errors.
+"""Topologies in JSON files of the format of p4lang's tutorials; errors name the place in the file.
 
-docs/testbed.md describes the shape and its defaults.
+docs/testbed.md describes the format and its defaults.
 """
 
 import re
@@ -45,15 +45,15 @@ def shipped_topologies() -> list[str]:
 
 
 def topology_path(name_or_path: str) -> Path:
-    """Return where the file of a topology is, whether it is there or not."""
+    """Return the path of a topology's file, which need not exist."""
     path = Path(name_or_path)
     return FILES / f"{path}.json" if path.suffix != ".json" and len(path.parts) == 1 else path
 
 
 def load_topology(name_or_path: str) -> Topology:
-    """Read a topology that comes with netsum, by name, or any other, by its file's path.
+    """Read a topology: one that comes with netsum by its name, any other by its file's path.
 
-    Raises TopologyError if there is no such topology, or it is wrong; the message says where.
+    Raises TopologyError if there is no such topology, or its file has an error; the message names the place.
     """
     path = topology_path(name_or_path)
     if path.parent == FILES and not path.is_file():
@@ -240,7 +240,7 @@ def _address(found: object) -> str | None:
 
 
 def _station(ip: IPv4Address) -> None:
-    """Refuse an address that no station on a network has."""
+    """Refuse an address that no host can have: multicast, loopback, unspecified or reserved."""
     if ip.is_multicast or ip.is_loopback or ip.is_unspecified or ip.is_reserved:
         raise ValueError('the IPv4 address of a station on a network, as in "10.0.0.1"')
 
@@ -265,7 +265,7 @@ def _device_id(found: object) -> int:
 
 
 def _cpu_port(found: object) -> int:
-    """Read the port; p4lang's tutorials write it as a text."""
+    """Read the port of the controller, which p4lang's tutorials write as a string."""
     number = int(found) if isinstance(found, str) and re.fullmatch("[0-9]{1,9}", found) else found
     return integer_field(number, 1, CPU_PORT, f"a port between 1 and {CPU_PORT}")
 

@@ -1,4 +1,4 @@
-"""Quantities as topology files and commands write them: rates, delays, shares of packets.
+"""Quantities in topology files and commands: rates, delays, shares of packets, sizes.
 
 Failures raise `ValueError` with the reason.
 """
@@ -15,7 +15,7 @@ _BYTES = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, 
 
 
 def parse_rate_bps(written: object) -> int:
-    """Read a rate in bits per second: a number is Mbit/s (as p4lang's tutorials have it), a text has a unit, as tc's."""
+    """Return a rate in bit/s. A number is in Mbit/s, as in p4lang's tutorials; a string has one of tc's units."""
     expected = 'a rate above 0, in Mbit/s (100) or with a unit ("100mbit", "1.5gbit", "500kbit")'
     rate_bps = _parse(written, _BITS_PER_SECOND, "mbit", expected)
     if not 1000 <= rate_bps <= 10**12:
@@ -24,7 +24,7 @@ def parse_rate_bps(written: object) -> int:
 
 
 def parse_latency_ns(written: object) -> int:
-    """Read a delay in ns: a number is milliseconds, a text has a unit."""
+    """Return a delay in ns. A number is in milliseconds; a string has a unit."""
     latency_ns = _parse(
         written, _NANOSECONDS, "ms", 'a delay in ms (5) or with a unit ("5ms", "100us", "0ms")'
     )
@@ -34,7 +34,7 @@ def parse_latency_ns(written: object) -> int:
 
 
 def parse_loss_ppm(written: object) -> int:
-    """Read a share of lost packets, in packets per million: a number is percent, a text has a unit."""
+    """Return a share of lost packets, in packets per million. A number is in percent; a string has a unit."""
     loss_ppm = _parse(written, _PER_MILLION, "%", 'a loss in percent (0.1) or with a unit ("0.1%", "100ppm")')
     if loss_ppm > 10**6:
         raise ValueError("a loss of at most 100 %")
@@ -42,9 +42,9 @@ def parse_loss_ppm(written: object) -> int:
 
 
 def parse_size_bytes(written: object, most: int = 1 << 34) -> int:
-    """Read a size in bytes: a number is bytes, a text has a unit; KiB is 1,024 bytes and kB 1,000.
+    """Return a size in bytes. A number is in bytes; a string has a unit, of which KiB is 1,024 bytes and kB 1,000.
 
-    Raises ValueError with the expected value if it is neither, 0 or more than `most`.
+    Raises ValueError with the expected value if `written` has another form, is 0, or is more than `most`.
     """
     expected = 'a size ("4MiB", "100kB") above 0'
     size = _parse(written, _BYTES, "", expected)
@@ -54,10 +54,7 @@ def parse_size_bytes(written: object, most: int = 1 << 34) -> int:
 
 
 def quantity(written: str) -> float | None:
-    """Return a number with a unit of any kind as a number of the kind's smallest unit; None for any other text.
-
-    A share in percent is its number of percent.
-    """
+    """Convert a number with a unit to bytes, bit/s, ns or percent; return None for any other text."""
     match = _WRITTEN.fullmatch(written)
     units = {**_BYTES, **_BITS_PER_SECOND, **_NANOSECONDS, "%": 1}
     if match is None or match[2].lower() not in units:
@@ -66,7 +63,7 @@ def quantity(written: str) -> float | None:
 
 
 def rate_text(rate_bps: int) -> str:
-    """Write a rate with the largest unit that leaves it whole, as `parse_rate_bps` and tc read it."""
+    """Format a rate in the largest unit that makes it an integer, as `parse_rate_bps` and tc read it."""
     unit = next(name for name, size in reversed(_BITS_PER_SECOND.items()) if rate_bps % size == 0)
     return f"{rate_bps // _BITS_PER_SECOND[unit]}{unit}"
 

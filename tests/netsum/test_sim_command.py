@@ -37,7 +37,7 @@ def netsum(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         (
             ("run", "quick", "--set", "topology.kind=pods"),
             2,
-            "topology.rack: expected how many hosts are at each",
+            "topology.rack: expected the number of hosts at each",
         ),
         (("report", "nowhere"), 1, "nowhere holds no experiment's results"),
         (("sweep", "quick", "--folder", "/proc/nowhere"), 1, "cannot write to /proc/nowhere"),

@@ -108,7 +108,7 @@ def test_a_link_changes_while_it_is_up(testbed: str) -> None:
     restored = run("testbed", "link", "h1", "s1", "--rate", "unlimited", "--loss", "0")
     assert restored.stdout == "link h1 to s1-p1: rate unlimited, loss 0 %\n"
     sentence = refused(run("testbed", "link", "h1", "s1", "--queue", "60"))
-    assert "has no rate, and so no queue: set a rate too" in sentence
+    assert "has no queue, as it has no rate: set a rate too" in sentence
     assert "has no link between h1 and h2" in refused(run("testbed", "link", "h1", "h2", "down"))
 
 

@@ -207,7 +207,7 @@ def test_what_is_wrong_is_reported(changes: dict[str, Any], said: str, tmp_path:
 
 
 def test_an_island_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TopologyError, match=r"links: expected a way from every switch .* found none to s2"):
+    with pytest.raises(TopologyError, match=r"links: expected a path from every switch .* found none to s2"):
         load_topology(write(tmp_path, switches={"s1": {}, "s2": {}}))
 
 

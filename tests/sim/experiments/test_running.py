@@ -334,7 +334,7 @@ worker = 2
         ('[[job]]\nmodel = "resnet5"\n', "there is no model 'resnet5'"),
         (
             '[topology]\nkind = "pods"\n[[job]]\n',
-            "topology.rack: expected how many hosts are at each leaf of a pod",
+            "topology.rack: expected the number of hosts at each leaf of a pod",
         ),
         (
             '[topology]\nkind = "pods"\nrack = 256\nleaves = 256\npods = 3\n[[job]]\n',
