@@ -1,7 +1,7 @@
-"""Fast-forward: leaves out whole periods of runs that repeat except for time and chunk numbers.
+"""Fast-forward: skips whole periods of a run that repeats except for time and chunk numbers.
 
-The future of a part of a network follows from its state, in which times and chunk numbers are relative. If the state equals
-an earlier one, the events since then repeat until something from outside ends the repetition, and need not be run: times
+The state of a part of a network, with times and chunk numbers relative to the present ones, determines its future. If the state
+equals an earlier one, the events since then repeat until an event from outside interrupts them. They need not be run: times
 advance by whole periods, counters by their growth in one period, and the arrays have fewer blocks left to reduce.
 docs/simulator.md lists the parts of the state and why they suffice.
 """
@@ -45,7 +45,7 @@ Array = npt.NDArray[Any]
 _GOES_ON: Final = ("packets_sent", "bytes_sent", "packets_received", "bytes_received", "chunks", "completed")
 _MAY_COUNT: Final = np.array([*(name in _GOES_ON for name in COUNTERS), True])
 _FATES: Final = ("jitter_ps", "duplicate", "straggle", "bursts", "scripted")
-"""The faults that make a link's packets differ from each other, besides losses, which are known ahead."""
+"""Fields of faults that rule out fast-forward on a link; losses do not, as the next lost packet is known ahead."""
 _LINK_COUNTS: Final = ("packets", "bytes", "busy_total_ps", "thrown_loss")
 _LINK_TROUBLES: Final = ("lost", "lost_in_queue", "lost_too_long", "lost_while_down", "duplicated", "marked")
 _SWITCH_COUNTS: Final = ("packets", "busy_total_ps", "lost_in_queue", "unreachable")
@@ -60,7 +60,7 @@ class _Snapshot:
     """The state of a group and its counters at a time."""
 
     now_ps: int
-    control: int  # How often Python had acted on the network by then.
+    control: int  # How often Python had changed the network by then.
     state: list[Array]
     workers: Array  # int64 (workers, COUNTS)
     links: Array  # int64 (links, counters)
@@ -78,7 +78,7 @@ class _Job:
 
 @dataclass
 class _Group:
-    """Jobs that share switches or hosts, and nothing with others."""
+    """Jobs connected by shared switches or hosts; no two groups share any."""
 
     number: int
     workers: Array
@@ -89,7 +89,7 @@ class _Group:
     alone: bool  # No other traffic passes its nodes.
     leader: int = -1  # The worker at whose RESULTs the state is compared.
     before: _Snapshot | None = None
-    samples: int = 0  # Since `before`, which is replaced after 1, 2, 4, … of them (Brent 1980).
+    samples: int = 0  # Samples since `before`, which is replaced after 1, 2, 4, … samples (Brent 1980).
     most_samples: int = 1
     # The number of the next packet that each link loses.
     losses: dict[int, int] = field(default_factory=dict)
@@ -99,15 +99,16 @@ class _Group:
 
 
 class FastForward:
-    """Leaves out periods of a network's jobs.
+    """Skips periods of a network's jobs.
 
-    `skipped_events`, `skipped_chunks`, `jumps`: events and chunks of all workers left out so far, and in how many pieces.
+    `skipped_events`, `skipped_chunks`, `jumps`: the number of events, of all workers' chunks, and of jumps skipped so far.
     """
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self.skipped_events = self.skipped_chunks = self.jumps = 0
-        self.control = 0  # Counts what Python has done to the network, which may have changed anything.
+        # Python's changes of the network so far; states before and after a change are not compared.
+        self.control = 0
         self._jobs: list[_Job] = []
         self._groups: list[_Group] | None = None
 
@@ -118,11 +119,11 @@ class FastForward:
         parts: dict[Node, Job],
         repeats: bool,
     ) -> None:
-        """Add a job, so that its periods are left out or those of jobs that share its switches are not.
+        """Add a job: skip its periods or, if it does not repeat, run it and all jobs of its group in full.
 
         `ends`: each worker's host and the switch that it sends to. `parts`: the job's part on each switch that adds.
-        `repeats`: whether all blocks travel alike. Jobs with blocks of zeros, values that are not finite, or a quorum do not
-        repeat and are run in full.
+        `repeats`: whether all blocks are sent alike, which excludes jobs with blocks of zeros, values that are not finite, or a
+        quorum.
         """
         network = self._network
         nodes = {each for pair in ends for way in network.there_and_back(*pair) for each in way}
@@ -130,7 +131,7 @@ class FastForward:
         self._groups = None
 
     def touched(self, number: int) -> None:
-        """Note that Python has attended to a worker, which may have begun a pass."""
+        """Note that Python has polled a worker, which may have begun a pass."""
         group = self._group_of(number)
         if group is None:
             return
@@ -142,7 +143,7 @@ class FastForward:
             self._sample_later(group)
 
     def skip(self, number: int, until_ps: int) -> None:
-        """Compare the state at a worker's RESULT with earlier ones, and leave out what may be left out."""
+        """Compare the state at a worker's RESULT with an earlier one; if the two are equal, skip periods."""
         group = self._group_of(number)
         if group is None or group.leader != number:
             self._network.worker_records[number]["sample_at"] = NEVER
@@ -166,7 +167,7 @@ class FastForward:
         return left
 
     def _no_loss_is_near(self, group: _Group) -> bool:
-        """Whether no link will lose one of the next packets, as many as three samples take."""
+        """Whether no link will lose any of its next packets, as many as three samples take."""
         links = self._network.link_records[group.links]
         if any(links[name].any() for name in _FATES):
             return False
@@ -178,7 +179,7 @@ class FastForward:
         )
 
     def _next_loss(self, group: _Group, at: int, most: int) -> int:
-        """Return the number of the next packet that a link of a group loses, of those up to `most` from now on."""
+        """Return the number of the next packet that a link of a group loses; search the next `most` packets only."""
         link = int(group.links[at])
         row = self._network.link_records[link]
         known, thrown = group.losses.get(at, 0), int(row["thrown_loss"])
@@ -207,7 +208,7 @@ class FastForward:
         group.before, group.samples = now, 0
 
     def _snapshot(self, group: _Group) -> tuple[_Snapshot, int] | None:
-        """Return a group's state and counts, and when Python acts next; None if a loss has left traces in the state."""
+        """Return a group's snapshot and the time of Python's next event; None while the state is not regular, as after a loss."""
         network, now_ps = self._network, self._network.now_ps
         slots = sum(network.workers[each].admission.slot_count for each in group.workers)
         words = np.empty(WORKER_WORDS * len(group.workers) + SLOT_WORDS * slots, np.int64)
@@ -246,7 +247,7 @@ class FastForward:
         ), control_ps
 
     def _under_way(self, group: _Group) -> tuple[Array, int]:
-        """Return the packets on a group's links as they will arrive: time, tie, link, packet; and when Python acts next."""
+        """Return (time, tie, link, packet) of packets on a group's links by arrival, and the time of Python's next event."""
         network = self._network
         out = np.empty((int(network.world["packet_room"][0]), 4), np.int64)
         count, control_ps = packets_under_way(network.world, self._group_of_link, group.number, out)
@@ -254,7 +255,7 @@ class FastForward:
         return found[np.lexsort((found[:, 1], found[:, 0]))], int(control_ps)
 
     def _packets(self, packets: Array, group: _Group) -> list[Array] | None:
-        """Describe packets under way, but for values; None if one is not of the slot protocol."""
+        """Describe packets in flight without their values; return None if one is not of the slot protocol."""
         memory = self._network.memory
         records = memory.get("packets")
         assert records is not None
@@ -286,7 +287,7 @@ class FastForward:
         ]
 
     def _skip(self, group: _Group, before: _Snapshot, now: _Snapshot, last_ps: int) -> None:
-        """Let a group have gone through as many periods as end by a time, and before a pass ends or a packet is lost."""
+        """Advance a group by as many periods as end by `last_ps`, before a pass ends, and before a packet is lost."""
         network = self._network
         period_ps = now.now_ps - before.now_ps
         workers, links = now.workers - before.workers, now.links - before.links
@@ -315,7 +316,7 @@ class FastForward:
         events[:] = events[np.lexsort((events[:, 1], events[:, 0]))]
         skip_workers(world, group.workers, times * workers, shift_ps)
         rows, switches, handled = network.link_records, network.switch_records, now.switches - before.switches
-        # If no packet has passed, none is under way: otherwise the state would differ.
+        # A link that no packet has passed in the period is idle: a busy one would differ in the state.
         rows["busy_ps"][group.links[links[:, 0] > 0]] += shift_ps
         switches["busy_ps"][group.switches[handled[:, 0] > 0]] += shift_ps
         for at, name in enumerate(_LINK_COUNTS):

@@ -1,4 +1,4 @@
-"""The graph of a network: its hosts, switches and links, and where packets go in it."""
+"""The graph of a network: its hosts, switches and links, and the paths of packets."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from topologies.topology import HostSpec, LinkEnd, LinkSpec, SwitchSpec, Topolog
 ENDPOINTS_PER_NODE: Final = 16  # Workers of a host at a time.
 NAMED_WORKERS: Final = 4  # How many workers an error names.
 _HEADER_ONLY_BYTES: Final = HEADERS_BYTES + HEADER_BYTES + STATUS_BYTES
-"""No frame without lanes is longer: headers, the protocol's header, a STATUS."""
+"""Size of the longest frame without lanes: headers, the protocol's header, a STATUS."""
 
 
 class NetworkError(SimulationError):
@@ -35,10 +35,10 @@ class NetworkError(SimulationError):
 
 
 class UnfinishedError(NetworkError):
-    """A run was over, and not all was done.
+    """A run ended before all workers and messages were done.
 
-    `workers`: the job's name and the rank of each that was waited for. `messages`: how many were not delivered. `limit_ns`: the
-    virtual time at which the run was over; None: nothing was left to happen.
+    `workers`: the job's name and the rank of each unfinished worker. `messages`: the number of undelivered messages. `limit_ns`:
+    the limit of virtual time that the run reached; None: no event was left.
     """
 
     def __init__(self, workers: Iterable[tuple[str, int]], messages: int, limit_ns: int | None) -> None:
@@ -71,10 +71,10 @@ class Graph:
     def __init__(self, memory: NetworkMemory) -> None:
         self._memory = memory
         self.topology = Topology("empty", {}, {}, ())
-        self.nodes: list[Node] = []  # All of them, by number: the switches, then the hosts.
+        self.nodes: list[Node] = []  # All nodes, by number: the switches, then the hosts.
         self.hosts: list[Node] = []  # In the order of the topology.
         self.by_name: dict[str, Node] = {}
-        # The program of each switch, in the order of `switch_records`; None: it only forwards.
+        # The program of each switch, in the order of `switch_records`; None: the switch only forwards.
         self.programmed: list[ProgrammedSwitch | None] = []
         # The two directions of each link of the topology, one after the other: their parameters, and their numbers by name.
         self.link_parameters: list[LinkParameters] = []
@@ -96,11 +96,11 @@ class Graph:
         host_cost: HostCost | None = None,
         added_bytes: int = 0,
     ) -> None:
-        """Add all hosts, switches and links of a network, once.
+        """Add all hosts, switches and links of a network; a network has one topology.
 
-        `programmed`, `switch_costs`: what runs in switches, and how long they take, by name; those without only forward, at once.
-        `host_cost`: that of peers and flows on hosts, workers have their own. `added_bytes`: on the wire, of each packet with
-        lanes: lanes that are not simulated.
+        `programmed`, `switch_costs`: programs and processing times, by the switches' names. A switch without a program only
+        forwards; one without a cost takes no time. `host_cost`: processing time of peers and flows on hosts; workers have their
+        own. `added_bytes`: bytes on the wire of lanes that are not simulated, for each packet with lanes.
         """
         if self.nodes:
             raise NetworkError("a simulated network has one topology")
@@ -182,11 +182,11 @@ class Graph:
         link["faulty"] = int(faults.any or bool(link["scripted"]))
 
     def set_link_up(self, number: int, up: bool) -> None:
-        """Take one direction of a link down, which loses the packets on it, or up."""
+        """Take one direction of a link up or down; a link that is down loses the packets on it."""
         self._links[number]["up"] = int(up)
 
     def set_switch_alive(self, switch: Node, alive: bool) -> None:
-        """Let a switch handle packets, or lose them all."""
+        """Set whether a switch handles packets or loses them all."""
         self._switch_rows[self._switch_number(switch)]["alive"] = int(alive)
 
     def build(self) -> None:
@@ -231,7 +231,7 @@ class Graph:
         return int(link_towards(self._memory.world[0], node.number, target.number))
 
     def way(self, source: Node, target: Node) -> list[Node]:
-        """Return the nodes that packets pass from one node to another, both included; without a way, the first alone."""
+        """Return the nodes on the path from one node to another, both included; only the first node if there is no path."""
         self.build()
         nodes = [source]
         while nodes[-1] != target:
@@ -242,17 +242,17 @@ class Graph:
         return nodes
 
     def there_and_back(self, host: Node, switch: Node) -> tuple[list[Node], list[Node]]:
-        """Return the nodes that a worker's packets pass to the switch that adds, and those that its RESULTs pass.
+        """Return the path of a worker's packets to the switch that adds, and the path of its RESULTs back.
 
-        RESULTs leave the switch by the port that the worker's packets come in by, whichever way is chosen behind that.
+        RESULTs leave the switch by the port where the worker's packets arrive; the rest of their path is routed.
         """
         there = self.way(host, switch)
         return there, [switch, *self.way(there[-2], host)] if len(there) > 1 else [switch]
 
     def endpoints(self, hosts: Sequence[Node], switch: Node, place: int = 0) -> list[WorkerEndpoint]:
-        """Return where workers on these hosts are, as the switch sees them.
+        """Return the endpoints of workers on these hosts, as the switch sees them.
 
-        `place`: which of the workers of each host, 0 and up.
+        `place`: the worker's number on its host, from 0.
         """
         self.build()
         return [
@@ -267,16 +267,16 @@ class Graph:
         return port
 
     def link_name(self, number: int) -> str:
-        """Return a name of one direction of a link: ``h1>s1``."""
+        """Return the name of one direction of a link, such as ``h1>s1``."""
         return self.topology.links[number // 2].names[number % 2]
 
     def _near_end(self, number: int) -> LinkEnd:
-        """Return the end of a link by which packets of one direction leave."""
+        """Return the sending end of one direction of a link."""
         return self.topology.links[number // 2].ends[number % 2]
 
     @property
     def lost_packets(self) -> int:
-        """Packets that links have lost, for whatever reason."""
+        """Number of packets that links have lost, for all reasons together."""
         reasons = ("lost", "lost_in_queue", "lost_while_down", "lost_too_long")
         return sum(int(self.link_records[name].sum()) for name in reasons)
 
@@ -299,7 +299,7 @@ class Graph:
         return int(self._node_rows[node.number]["index"])
 
     def _port_from(self, host: Node, switch: Node) -> int:
-        """Return the port of a switch by which the packets of a host come in."""
+        """Return the port of a switch at which a host's packets arrive."""
         there = self.way(host, switch)
         if there[-1] != switch:
             raise NetworkError(f"host {host.name} is not connected to {switch.name}")

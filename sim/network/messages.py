@@ -1,4 +1,4 @@
-"""Messages that wait for each other: how a peer's collective, and what computes around it, is written down."""
+"""Messages that depend on other messages: the description of a peer's collective and of the computing around it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from sim.network.network import Network
 
 INITIAL_RTO_NS = 50_000_000
-"""Before the first round trip was measured: longer than any queue of these networks, far less than RFC 6298's second, which is
-meant for the Internet."""
+"""Retransmission timeout before the first round trip was measured: longer than any queue of these networks, but far below RFC
+6298's second, which is meant for the Internet."""
 _LONGEST_NS: Final = 10**15  # Longer than any run; a longer delay would be no number of picoseconds.
 
 
@@ -27,19 +27,19 @@ _LONGEST_NS: Final = 10**15  # Longer than any run; a longer delay would be no n
 class TransportParameters:
     """Parameters of flows (`sim.network.engine.flows`)."""
 
-    # segment_bytes, header_bytes, ack_bytes: data in a packet, the bytes of its headers, and those of an acknowledgement.
+    # segment_bytes, header_bytes, ack_bytes: bytes of a packet's data, of its headers, and of an acknowledgement.
     segment_bytes: int = 1448
     header_bytes: int = 66
     ack_bytes: int = 66
-    # window, initial_window: packets that may be outstanding at most, a power of two of room for them, and at first.
+    # window, initial_window: the largest and the first number of packets that may be outstanding.
     window: int = 256
     initial_window: int = 10
-    least_rto_ns: int = 5_000_000  # Least time after which a packet without an answer is sent again.
+    least_rto_ns: int = 5_000_000  # Minimum retransmission timeout.
     ack_every: int = 2  # Packets that are acknowledged together.
 
 
 class Messages:
-    """Messages between hosts, each of which may wait for others."""
+    """Messages between hosts; a message may wait for others."""
 
     def __init__(self, network: Network, transport: TransportParameters) -> None:
         self._network = network
@@ -68,10 +68,10 @@ class Messages:
         delay_ns: int = 0,
         place: int = 0,
     ) -> int:
-        """Send bytes from a host to another when the messages `after` are there and a time has passed since.
+        """Send bytes from a host to another `delay_ns` after the messages `after` have been delivered.
 
-        `place`: where a turn ends when the last byte has been sent; 0: nowhere. Returns the message's number. Messages from one
-        host to another arrive in the order in which they become ready.
+        `place`: the place whose turn ends when the last byte has been sent; 0: none. Returns the message's number. Messages from
+        one host to another arrive in the order in which they become ready.
         """
         flow = WITHIN_HOST
         if source.number != target.number:
@@ -82,32 +82,32 @@ class Messages:
         return self._add(flow, size, after, delay_ns, place)
 
     def wait(self, host: Node, after: Sequence[int] = (), delay_ns: int = 0, place: int = 0) -> int:
-        """Let a host compute for a time when the messages `after` are there; `place`: where a turn ends then."""
+        """Let a host compute for a time after the messages `after`; `place`: the place whose turn ends then, 0 for none."""
         return self.send(host, host, 0, after, delay_ns, place)
 
     def add_place(self, line: int = 0) -> int:
-        """Return a place where messages take turns, or a line of those that wait at its places; both are numbered from 1 on."""
+        """Add a place where messages take turns, or a line in which they wait; return its number, from 1."""
         return self._network.places.add(line=line) + 1
 
     def acquire(self, place: int, free: int, after: Sequence[int]) -> int:
-        """Take a turn at a place when the messages `after` are there and nobody has one there, nor at the place `free`.
+        """Take a turn at a place once the messages `after` are delivered and no message has a turn there or at the place `free`.
 
-        0: no place.
+        For either place, 0 means none.
         """
         self._takes[len(self)] = place
         return self._add(TAKES_TURN, free, after)
 
     def call(self, after: Sequence[int], action: Callable[..., None], *arguments: Any) -> int:
-        """Call a function when the messages `after` are there."""
+        """Call a function when the messages `after` have been delivered."""
         return self._add(TO_PYTHON, self._network.control(action, *arguments), after)
 
     def promise(self) -> int:
-        """Return the number of a message that is there when `keep` is called."""
+        """Return the number of a message that is delivered only when `keep` says so."""
         self._promised.add(len(self))
         return self._add(WITHIN_HOST, 0)
 
     def keep(self, number: int, at_ps: int) -> None:
-        """Let a promised message be there at a time."""
+        """Deliver a promised message at a time."""
         self._network.reserve(1)
         push(self._network.world[0], at_ps, MESSAGE_READY, 0, self._first + number)
 
@@ -121,7 +121,7 @@ class Messages:
         return len(self._flow) - 1
 
     def install(self) -> None:
-        """Put everything into the network; what waits for nothing begins now, or when its time has passed."""
+        """Put all messages into the network; those that wait for no other become ready after their delay."""
         network, count = self._network, len(self._flow)
         first_flow = self._add_flows()
         waits = np.array([len(after) for after in self._after], np.int64)
@@ -156,13 +156,13 @@ class Messages:
             push(world, now_ps + self._delay_ps[number], MESSAGE_READY, 0, self._first + number)
 
     def done_ps(self, numbers: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Return when messages were there."""
+        """Return the times at which messages were delivered."""
         rows = self._network.messages.rows
         return np.asarray(rows["done_ps"][self._first + np.asarray(numbers, np.int64)])
 
     @property
     def stalled_ps(self) -> int:
-        """For how long at least one flow waited for a packet that was lost."""
+        """Time during which at least one flow waited for a lost packet."""
         return int(self._network.stalls[self._stall]["total_ps"])
 
     def _add_flows(self) -> int:

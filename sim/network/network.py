@@ -38,25 +38,25 @@ _SLICE: Final = 1 << 20  # Events between two checks whether the run was interru
 
 
 class PeriodSkipper(Protocol):
-    """`FastForward` as the network and its jobs use it."""
+    """The interface of `FastForward` that the network and its jobs use."""
 
-    control: int  # Python's changes of the network so far, which may have changed anything.
-    skipped_events: int  # Events that were left out so far.
+    control: int  # Python's changes of the network so far.
+    skipped_events: int  # Events that were skipped so far.
 
     def add_job(
         self, workers: list[Worker], ends: Iterable[tuple[Node, Node]], parts: dict[Node, Job], repeats: bool
     ) -> None:
-        """Take up a job: its workers, their hosts and switches, its part on each switch, and whether its collectives repeat."""
+        """Add a job: its workers, their hosts and switches, its part on each switch, and whether its collectives repeat."""
 
     def touched(self, number: int) -> None:
         """Note that a worker has begun or ended collectives."""
 
     def skip(self, number: int, until_ps: int) -> None:
-        """Leave out periods from a worker's sample on, until a time."""
+        """Skip periods from a worker's sample on, until a time."""
 
 
 class PacketsLike(TypedDict, total=False):
-    """Packets of a kind, chunk and worker, −1 for any, with at least these flags."""
+    """The packets that a script matches: kind, chunk and worker (−1: any), and flags that must be set."""
 
     kind: int
     chunk: int
@@ -70,7 +70,7 @@ class Network(Graph):
     Parameters
     ----------
     lanes : int
-        The most int32 values that a packet carries.
+        Maximum number of int32 values in a packet.
     """
 
     def __init__(self, seed: int = 1, *, lanes: int = 256) -> None:
@@ -89,13 +89,13 @@ class Network(Graph):
         self.outputs = Outputs(self.world)
         self._programs = NetworkPrograms(memory, self._switch_rows, self.programmed)
         self.trace = PacketTrace(memory)
-        self.forward: PeriodSkipper | None = None  # Leaves out periods; None: everything is run.
+        self.forward: PeriodSkipper | None = None  # Skips periods; None: all events are run.
         self._until_ps = NEVER
         self._waited_for = 0
         self._controls: dict[int, tuple[Callable[..., None], tuple[Any, ...]]] = {}
         self._control_number = 0
         self._headers: list[Any] = []
-        # The name of the job and the rank of workers that must have ended, by those who wait for them, before a run is done.
+        # (job's name, rank) of further workers that must end before a run is done; callers that wait for workers set it.
         self.pending: set[tuple[str, int]] = set()
         self._successors = np.zeros(0, np.int32)
 
@@ -110,7 +110,7 @@ class Network(Graph):
         delay_ns: int = 0,
         **which: Unpack[PacketsLike],
     ) -> None:
-        """Drop or delay the n-th of some packets on a link; −1 is any link (`engine.scripts`)."""
+        """Drop or delay the n-th packet that `which` matches on a link; −1 is any link (`engine.scripts`)."""
         self._scripts.add(
             link=link,
             kind=which.get("kind", -1),
@@ -140,19 +140,19 @@ class Network(Graph):
         return number
 
     def tap(self, number: int, *, frame_bytes: int | None = None) -> None:
-        """Write down the packets of one direction of a link from now on, at most this many bytes of each."""
+        """Record the packets of one direction of a link from now on, up to `frame_bytes` bytes of each."""
         self._links[number]["tapped"] = 1
         self.trace.start(frame_bytes)
 
     def trace_all(self, *, frame_bytes: int = 0) -> None:
-        """Write down the packets of all links from now on."""
+        """Record the packets of all links from now on."""
         self.world["trace_all"] = 1
         self.trace.start(frame_bytes)
 
     # Messages of `sim.network.messages`.
 
     def add_successors(self, numbers: npt.NDArray[Any]) -> int:
-        """Add messages that wait for others, in the order of those; returns the place of the first."""
+        """Add the numbers of messages that wait for others, sorted by the message waited for; return the first one's index."""
         first = len(self._successors)
         self._successors = self._memory.keep(
             "successors", np.concatenate([self._successors, numbers.astype(np.int32)])
@@ -160,14 +160,14 @@ class Network(Graph):
         return first
 
     def flow_window(self, packets: int) -> int:
-        """Return how many packets of a flow may be outstanding: as the first caller needed, a power of two."""
+        """Return the ring size of all flows: the first caller's `packets`, rounded up to a power of two."""
         world = self.world[0]
         if not world["flow_window"]:
             world["flow_window"] = 1 << (packets - 1).bit_length()
         return int(world["flow_window"])
 
     def add_rings(self, rings: npt.NDArray[Any]) -> None:
-        """Replace the rings of all flows by an array that has room for those added, too."""
+        """Replace the rings of all flows by a larger array, which also has those of added flows."""
         old = self._memory.get("flow_rings")
         if old is not None:
             rings[: len(old)] = old
@@ -181,7 +181,7 @@ class Network(Graph):
     # Workers.
 
     def free_place(self, hosts: Sequence[Node]) -> int:
-        """Return the first place of a worker that is free on all hosts; `ENDPOINTS_PER_NODE` if there is none."""
+        """Return the lowest worker number that is free on all hosts; `ENDPOINTS_PER_NODE` if there is none."""
         self.build()
         taken = (self._endpoints[[host.number for host in hosts]] >= 0).any(axis=0)
         return int(np.argmin(taken)) if not taken.all() else ENDPOINTS_PER_NODE
@@ -196,7 +196,7 @@ class Network(Graph):
     ) -> list[Worker]:
         """Add workers of a job.
 
-        `plans`: called with a worker's rank, its collectives, of which `at_once` are submitted ahead.
+        `plans`: called with a worker's rank; returns its collectives, of which `at_once` are submitted ahead.
         """
         self.build()
         options: WorkerOptions = {**WORKER_DEFAULTS, **given}
@@ -263,27 +263,27 @@ class Network(Graph):
 
     @property
     def now_ps(self) -> int:
-        """The time."""
+        """The virtual time."""
         return int(self.world["now_ps"][0])
 
     @property
     def now_ns(self) -> int:
-        """The time, in whole nanoseconds."""
+        """The virtual time, in whole nanoseconds."""
         return self.now_ps // PS_PER_NS
 
     @property
     def events_run(self) -> int:
-        """How many events have been run."""
+        """Number of events run or skipped, without timers that only set themselves anew."""
         return int(self.world["events"][0])
 
     def at(self, time_ns: int, action: Callable[..., None], *arguments: Any) -> None:
-        """Call a function at a time, before packets that arrive then."""
+        """Call a function at a time, before the packets that arrive at the same time."""
         number = self.control(action, *arguments)
         self._memory.make_room()
         push(self.world[0], time_ns * PS_PER_NS, CONTROL, 0, number)
 
     def control(self, action: Callable[..., None], *arguments: Any) -> int:
-        """Return the number of the CONTROL event that calls a function, for what schedules one."""
+        """Register a call; return its number, by which the caller schedules a CONTROL event."""
         self._control_number += 1
         self._controls[self._control_number] = action, arguments
         return self._control_number
@@ -300,14 +300,14 @@ class Network(Graph):
         Parameters
         ----------
         until
-            Run until this is true instead; it is called after every event, which is slow.
+            Run until this function returns true instead; it is called after every event, which is slow.
         limit_ns, max_events
-            A run that is longer is a failure.
+            Limits of the run; a longer run raises an error.
 
         Raises
         ------
         UnfinishedError
-            Nothing is left to happen, or the limit of time is reached, and not all is done.
+            Workers or messages are not done, and no event is left, or the limit of time is reached.
         NetworkError
             There were more than `max_events`.
         """
@@ -328,7 +328,7 @@ class Network(Graph):
                 raise NetworkError(f"the run does not end: {max_events} events")
 
     def drain(self) -> None:
-        """Let everything that is still on its way arrive."""
+        """Run all remaining events, so that packets in flight arrive."""
         self._refresh()
         while self._advance(NEVER - 1, _SLICE) != loop.NOTHING_LEFT:
             pass
@@ -337,7 +337,7 @@ class Network(Graph):
         """Whether all workers are done and all messages delivered."""
         if self.pending or self.world["messages_left"][0]:
             return False
-        # A worker that was not done the last time is checked first: with many workers, most checks end there.
+        # The worker that was not done in the last check comes first: with many workers, most checks end there.
         count = len(self.workers)
         for at in range(self._waited_for, self._waited_for + count):
             if not self.workers[at % count].done:

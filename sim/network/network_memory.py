@@ -23,22 +23,22 @@ Array = npt.NDArray[Any]
 
 
 def address_of(array: Array) -> int:
-    """Return where an array's memory begins."""
+    """Return the address of an array's memory."""
     return int(array.__array_interface__["data"][0])
 
 
 def together(sizes: Sequence[int], count: int) -> list[list[Array]]:
-    """Return, `count` times, arrays of bytes of these sizes, all in one piece of memory and in large pages.
+    """Return `count` lists of byte arrays of these sizes, all in one mapping with huge pages.
 
-    Thousands of small arrays in pages of 4 KiB need more entries than a processor's table of addresses has.
+    In pages of 4 KiB, thousands of small arrays would need more entries than a processor's TLB has.
     """
     rounded = [-(-size // _LINE) * _LINE for size in sizes]
     stride = (
         sum(rounded) // _LINE | 1
-    ) * _LINE  # An odd number of lines, so that they are in different cache sets.
+    ) * _LINE  # With an odd number of lines, successive lists are in different cache sets.
     memory = mmap.mmap(-1, max(stride * count, 1))
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # The kernel has none.
+        with contextlib.suppress(OSError):  # The kernel has no huge pages.
             memory.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(memory, np.uint8)
     starts = np.cumsum([0, *rounded[:-1]])
@@ -63,7 +63,7 @@ class RecordRows:
 
     @property
     def rows(self) -> Array:
-        """The rows there are; a view that is valid until one is added."""
+        """The rows; a view that is valid until a row is added."""
         return self._rows[: self.count]
 
     def __getitem__(self, number: int) -> Any:
@@ -74,7 +74,7 @@ class RecordRows:
         return self.extend(1, **values)
 
     def extend(self, count: int, **values: Any) -> int:
-        """Add rows, of which each value may be an array; returns the number of the first."""
+        """Add rows; a value is an array with one element per row, or the same for all. Return the first row's number."""
         first, need = self.count, self.count + count
         if need > len(self._rows):
             grown = np.zeros(max(need, 2 * len(self._rows)), self._rows.dtype)
@@ -94,13 +94,13 @@ class NetworkMemory:
     """
 
     def __init__(self, seed: int, lanes: int) -> None:
-        self.world = np.zeros(1, WORLD)  # WORLD array, one element. What compiled code is given.
+        self.world = np.zeros(1, WORLD)  # WORLD array of one element, the argument of compiled code.
         self.margin = _FIRST_MARGIN  # Packets and events that one event may need at most.
         self._arrays: dict[str, Array] = {}
         world = self.world[0]
         world["core_take_in"], world["core_transmit"] = SHIPPED.receive.address, SHIPPED.send.address
         world["seed"] = seed & (1 << 63) - 1
-        # A row holds a frame behind its headers' place, and keeps rows out of each other's cache sets.
+        # A row has room for a frame, and an odd number of lines, so that successive rows are in different cache sets.
         lines = (PAYLOAD_AT + HEADER_BYTES + 4 * lanes + STATUS_BYTES + 63) // 64
         world["row_bytes"] = 64 * (lines | 1)
         self._set_room(_FIRST_PACKETS)
@@ -117,7 +117,7 @@ class NetworkMemory:
         return self._arrays["frames"]
 
     def get(self, field: str) -> Array | None:
-        """Return the array of a field of the world, or None if it has none yet."""
+        """Return the array whose address is in a field of the world; None if there is none yet."""
         return self._arrays.get(field)
 
     def keep(self, field: str, array: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Arrays that all workers of a job write their results to, and that are compared while they do."""
+"""Arrays that all workers of a job write their results to, compared with the expected results during the run."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -10,7 +10,7 @@ from sim.network.engine.engine_records import OUTPUT
 from sim.network.engine.outputs import ERASED
 from sim.network.network_memory import RecordRows, address_of
 
-_AT_A_TIME: Final = 1 << 18  # Elements that are compared together, so that they need little memory.
+_AT_A_TIME: Final = 1 << 18  # Elements compared at a time, which limits the memory for temporary arrays.
 
 Array = npt.NDArray[Any]
 
@@ -28,7 +28,7 @@ class Output:
     ) -> None:
         self._rows, self.number, self.compute = rows, number, compute
         self.expected = np.ascontiguousarray(expected)  # The expected output of each worker.
-        # The workers' output. A block is erased as soon as it was compared (`sim.network.engine.outputs`).
+        # The workers' output. A block is erased once it has been compared (`sim.network.engine.outputs`).
         self.array = np.empty_like(self.expected)
         self.array.view(np.uint8)[:] = ERASED
         self._blocks = np.zeros(workers, np.int64)
@@ -40,23 +40,23 @@ class Output:
         row["wrong_worker"] = row["wrong_element"] = -1
 
     def blocks(self, rank: int) -> int:
-        """Return how many blocks a worker has written since the last `restart`."""
+        """Return the number of blocks that a worker has written since the last `restart`."""
         return int(self._blocks[rank])
 
     def restart(self) -> None:
-        """Count the blocks of all workers from 0: they begin once more."""
+        """Count the blocks of all workers from 0 again, as the workers begin once more."""
         self._blocks[:] = 0
 
     @property
     def wrong(self) -> tuple[int, int] | None:
-        """The rank of the first worker that wrote something else than expected, and the element; None: there is none."""
+        """(rank, element) of the first wrong value that a worker wrote; None if there is none."""
         row = self._rows[self.number]
         return None if row["wrong_worker"] < 0 else (int(row["wrong_worker"]), int(row["wrong_element"]))
 
     def stray(self, left_out: npt.NDArray[np.bool_] | None = None) -> int | None:
-        """Return an element that a worker has written without having accepted a RESULT for it, or None.
+        """Return an element that a worker has written without accepting a RESULT for it; None if there is none.
 
-        Elements that are `left_out` may be written without one, as zeros.
+        Elements marked in `left_out` may be written as zeros without a RESULT.
         """
         for at in range(0, self.array.size, _AT_A_TIME):
             part = self.array[at : at + _AT_A_TIME]
@@ -81,10 +81,10 @@ class Outputs:
         return len(self._rows)
 
     def add(self, expected: Array, workers: int, compute: Callable[[int], int] | None = None) -> Output:
-        """Add an output of a job with this many workers, each of which must write `expected`.
+        """Add an output of a job with `workers` workers, each of which must write `expected`.
 
-        `compute`: called before a block is compared, with how many elements of `expected` that needs, from the first on; returns
-        how many it has computed then. None: all are there.
+        `compute`: called before a block is compared, with the number of leading elements of `expected` that the comparison
+        needs; returns the number of leading elements computed by then. None: all elements are computed.
         """
         number = self._free.pop() if self._free else self._rows.add()
         output = self._used[number] = Output(self._rows, number, expected, workers, compute)
@@ -92,7 +92,7 @@ class Outputs:
         return output
 
     def compute(self) -> None:
-        """Compute the expected values of the waiting RESULT."""
+        """Compute the expected values for the RESULT that waits to be compared."""
         world = self._world[0]
         compute = self._used[int(world["due_output"])].compute
         assert compute is not None

@@ -10,7 +10,7 @@ from sim.network.engine.engine_records import TRACE
 from sim.network.engine.packets import PAYLOAD_AT
 from sim.network.network_memory import NetworkMemory
 
-_ROWS: Final = 1 << 16  # Packets that compiled code writes down before Python takes them.
+_ROWS: Final = 1 << 16  # Packets that compiled code records before Python takes them.
 
 
 class PacketTrace:
@@ -25,7 +25,7 @@ class PacketTrace:
         self.parts: list[tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]] = []
 
     def start(self, frame_bytes: int | None) -> None:
-        """Make room for packets, and for this many bytes of each; the first call decides, None is all bytes."""
+        """Make room for packets and `frame_bytes` bytes of each (None: all); only the first call has an effect."""
         world = self._memory.world[0]
         if world["trace_room"]:
             return

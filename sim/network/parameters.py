@@ -20,34 +20,34 @@ class Bursts:
 
 @dataclass(frozen=True)
 class Faults:
-    """Faults of a link's packets, in each direction by itself."""
+    """Faults of a link's packets, drawn for each direction separately."""
 
     # loss, duplicate: probabilities per packet.
     loss: float = 0.0
     duplicate: float = 0.0
-    jitter_ns: int = 0  # The most additional latency, evenly distributed; enough of it reorders.
-    # straggle, straggle_ns: the share of packets that have additional latency, and the most of it.
+    jitter_ns: int = 0  # Maximum additional latency, uniformly distributed; large values reorder packets.
+    # straggle, straggle_ns: the share of packets with additional latency, and its maximum.
     straggle: float = 0.0
     straggle_ns: int = 0
-    bursts: Bursts | None = None  # Losses in bursts, too.
+    bursts: Bursts | None = None  # Losses in bursts; None: none.
 
     @property
     def any(self) -> bool:
-        """Whether anything can happen at all."""
+        """Whether any fault is configured."""
         return self != Faults()
 
 
 @dataclass(frozen=True)
 class LinkParameters:
-    """Parameters of a link, in each direction by itself."""
+    """Parameters of a link, which apply to each direction separately."""
 
     rate_bps: int | None = None  # Bits per second; None: a packet takes no time.
-    latency_ns: int = 1000  # How long a bit is under way.
+    latency_ns: int = 1000  # Propagation delay.
     mtu: int = 1500  # Bytes of an IP packet; longer ones are lost.
     queue_bytes: int | None = (
         None  # Limit of queued bytes, beyond which arriving packets are dropped; None: no limit.
     )
-    mark_bytes: int | None = None  # From which queue on packets of flows are marked (ECN).
+    mark_bytes: int | None = None  # Queue length above which packets of flows are marked (ECN).
     framing_bytes: int = ETHERNET_FRAMING_BYTES  # Bytes on the wire beside each frame.
     faults: Faults = field(default_factory=Faults)  # Faults of the link's packets.
 
@@ -60,9 +60,9 @@ class LinkParameters:
 class BackgroundTraffic:
     """Background traffic of a host."""
 
-    rate_bps: int  # Counting frames.
+    rate_bps: int  # Bits per second of frames, without framing.
     packet_bytes: int = 1514  # Bytes of a frame.
-    burst: int = 1  # Packets at once.
+    burst: int = 1  # Packets sent at once.
     gaps: str = "even"  # Gaps between bursts (`engine_records.GAPS`).
     start_ns: int = 0
     stop_ns: int = 10**12
@@ -72,20 +72,20 @@ class BackgroundTraffic:
 class HostCost:
     """Processing times of a host for packets, which it handles one after the other."""
 
-    # send_ns, receive_ns: for each packet.
+    # send_ns, receive_ns: time for each packet.
     send_ns: float = 0.0
     receive_ns: float = 0.0
-    byte_ns: float = 0.0  # For each byte of a frame, in either direction.
-    slower: float = 1.0  # All of it times this: a straggler.
+    byte_ns: float = 0.0  # Time for each byte of a frame, in either direction.
+    slower: float = 1.0  # Factor of all these times; above 1, the host is a straggler.
 
 
 @dataclass(frozen=True)
 class SwitchCost:
-    """How long a switch takes."""
+    """Processing times and queue of a switch."""
 
-    # From the last bit of a packet to where it may leave; any number of packets at once.
+    # Latency of the pipeline, which any number of packets pass at once.
     latency_ns: float = 0.0
-    # How long it is busy with each packet, while others queue; 0: it keeps up with all ports.
+    # Time for which each packet occupies the switch, while others queue; 0: the switch keeps up with all ports.
     service_ns: float = 0.0
-    # How many may wait for that before one that comes is dropped; None: any number.
+    # Limit of queued packets, beyond which arriving packets are dropped; None: no limit.
     queue_pkts: int | None = None

@@ -19,13 +19,13 @@ DEFAULT_MAC = "02:00:0a:00:00:fe"
 
 @cache
 def _load(program: Path, modified_ns: int) -> ir.Program:
-    """Load a program once a process: to read it takes longer than many a run."""
+    """Load a program once per process, as loading can take longer than a run."""
     del modified_ns
     return load_program(program)
 
 
 _compiled: dict[Path, Switch] = {}
-"""A switch of each program, with whose machine code and layout others are made."""
+"""One switch of each program; later switches share its machine code and layout."""
 
 
 def _make_switch(path: Path) -> Switch:
@@ -37,7 +37,7 @@ def _make_switch(path: Path) -> Switch:
 
 
 def tokens(seed: int) -> Callable[[], int]:
-    """Return what makes the tokens of jobs, the same in every run."""
+    """Return a function that makes the tokens of jobs; equal seeds give equal tokens."""
     numbers = count(seed + 1)
     return lambda: next(numbers) * TOKEN_STEP & 0xFFFFFFFF
 
@@ -45,8 +45,8 @@ def tokens(seed: int) -> Callable[[], int]:
 class ProgrammedSwitch(OneSwitch):
     """An aggregation switch that runs in this process.
 
-    `program`: the compiled program (BMv2 JSON). `ip`, `mac`: the addresses at which workers reach it. `token_seed`: from
-    which jobs' tokens follow; the same seed gives the same packets. `slots`: how many of the program's slots jobs may have;
+    `program`: the compiled program (BMv2 JSON). `ip`, `mac`: the addresses at which workers reach the switch. `token_seed`: the
+    seed of the jobs' tokens; equal seeds give equal packets. `slots`: the number of the program's slots that jobs may use;
     None: all.
     """
 
@@ -68,7 +68,7 @@ class ProgrammedSwitch(OneSwitch):
         self.set_switch_address(ip, mac)
 
     def clear(self, jobs: Iterable[Job]) -> None:
-        """Clear the switch as a restart does: registers, and the entries of these jobs, which are all that it has."""
+        """Clear the switch as a restart does: zero its registers and delete the entries of `jobs`, which must be all its jobs."""
         for job in jobs:
             self.tables.withdraw(job)
         for name in self.engine.program.registers:

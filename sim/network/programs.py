@@ -11,7 +11,7 @@ from sim.switch.control_plane import ControlPlane
 
 
 class NetworkPrograms:
-    """Shows compiled code the programs of the switches."""
+    """Gives compiled code the addresses of the switches' programs."""
 
     def __init__(
         self, memory: NetworkMemory, rows: RecordRows, programmed: Sequence[ProgrammedSwitch | None]
@@ -23,7 +23,7 @@ class NetworkPrograms:
         self._changes = -1
 
     def refresh(self) -> None:
-        """Take over changes of the control plane, and the present addresses of programs' memory."""
+        """Apply changes of the control plane, and update the addresses of the programs' memory."""
         if ControlPlane.changes == self._changes:
             return
         self._changes = ControlPlane.changes

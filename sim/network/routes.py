@@ -1,8 +1,8 @@
-"""Shortest ways through a network, and which of several equal ones is taken.
+"""Shortest paths through a network, with all links among which a router can choose.
 
-A node with one link each way, as most hosts have, is reached through its neighbour. So ways are kept between the other nodes
-alone, the routers, and the links that a router may take towards another are kept once for all targets that share them: a table
-of all nodes would need 40 GB for 100,000 hosts.
+A node with one link each way, as most hosts have, is reached through its neighbour. So paths are kept only between the other
+nodes, the routers, and each set of links that a router may choose from is kept once for all targets that share it. A table of
+all nodes would need 40 GB for 100,000 hosts.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -25,15 +25,15 @@ class Routes:
     Attributes
     ----------
     router
-        int64 array (nodes,). A router's own number among the routers; of another node, its neighbour's.
+        int64 array (nodes,). A router's number among the routers; for another node, that of its neighbour.
     out_link, in_link
-        int64 arrays (nodes,). The only link from and to a node that is no router.
+        int64 arrays (nodes,). The only link from and to a node that is not a router.
     ways
-        int32 array (routers, routers). The row of `choices` for the way from a router to another.
+        int32 array (routers, routers). The row of `choices` for the path from a router to another.
     choices
-        int64 array (rows, 2). The first of the links to choose from in `links`, and their number.
+        int64 array (rows, 2). The index in `links` of the first link to choose from, and the number of such links.
     links
-        int32 array.
+        int32 array. Numbers of links.
     """
 
     router: npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ class Routes:
 
 
 def find_routes(count: int, sources: Array, targets: Array) -> Routes:
-    """Find the shortest ways between `count` nodes; link k leads from node ``sources[k]`` to node ``targets[k]``."""
+    """Find the shortest paths between `count` nodes; link k leads from node ``sources[k]`` to node ``targets[k]``."""
     sources, targets = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
     numbers = np.arange(len(sources))
     out_link, in_link = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
@@ -66,7 +66,7 @@ def find_routes(count: int, sources: Array, targets: Array) -> Routes:
 
 
 def fill_ways(ways: Array, sources: Array, targets: Array, links: Array) -> tuple[Array, Array]:
-    """Fill `ways`, and return `Routes.choices` and `Routes.links`; link ``links[k]`` leads between these two routers."""
+    """Fill `ways` and return `Routes.choices`, `Routes.links`; ``links[k]`` leads from ``sources[k]`` to ``targets[k]``."""
     numbers = np.arange(len(ways) + 1)
     into = np.argsort(targets, kind="stable")
     first_into = np.searchsorted(targets[into], numbers)
@@ -76,10 +76,10 @@ def fill_ways(ways: Array, sources: Array, targets: Array, links: Array) -> tupl
 
 @compiled
 def search(ways: Array, first: Array, sources: Array, links: Array, first_out: Array) -> Any:
-    """Search from every router against the links' direction, breadth first.
+    """Search breadth first from every router, against the direction of the links.
 
-    `first`: where the links that end at each router begin in `sources` and `links`. `first_out`: where the room of each
-    router's links begins in an array of all.
+    `first`: the index, in `sources` and `links`, of the first link that ends at each router. `first_out`: the index, in an array
+    of all links by source, of each router's first link.
     """
     count = len(ways)
     distance = np.zeros(count, np.int64)
@@ -88,7 +88,7 @@ def search(ways: Array, first: Array, sources: Array, links: Array, first_out: A
     found_options = np.zeros(count, np.int64)
     newest = np.full(
         count, -1, np.int64
-    )  # The newest choice of each router, behind which are its older ones.
+    )  # The newest choice of each router; `older` links it to the earlier ones.
     choices, older, kept = np.zeros((64, 2), np.int64), np.zeros(64, np.int64), np.zeros(64, np.int32)
     choice_count, kept_count = 0, 0
     for target in range(count):

@@ -12,9 +12,9 @@ from sim.network.programming import ProgrammedSwitch, tokens
 def tree_controller(
     network: Network, programmed: Mapping[str, ProgrammedSwitch], *, token_seed: int = 0, epoch: int = 1
 ) -> JobController:
-    """Return the controller of a network's switches that add; its tokens and epochs are the same in every run.
+    """Return the controller of a network's adding switches; its tokens and epochs are the same in every run.
 
-    `programmed`: the switches that add, by name, with the same number of lanes.
+    `programmed`: the switches that add, by name; all have the same number of lanes.
     """
     switches = tree_switches(network.topology)
     like = next(iter(programmed.values()))
@@ -28,10 +28,10 @@ def tree_controller(
 
 
 def places(network: Network, hosts: Sequence[Node], adds: Node | None = None, place: int = 0) -> list[Place]:
-    """Return where workers on these hosts are.
+    """Return the places of workers on these hosts: the switch that adds for each worker, and its endpoint there.
 
-    `adds`: the switch that adds for all of them, and sees them behind other switches; None: each host's own switch. `place`:
-    which of the workers of each host, 0 and up.
+    `adds`: the switch that adds for all workers, which may be behind other switches; None: each host's own switch. `place`: the
+    worker's number on its host, from 0.
     """
     found = []
     for host in hosts:

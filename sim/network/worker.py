@@ -1,4 +1,4 @@
-"""A worker's collectives: the shipped schedule, driven when its core has a pass that is done, or has failed."""
+"""A worker's collectives: the shipped schedule, polled whenever the worker core has finished a pass or has failed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sim.network.engine.engine_records import PS_PER_NS
 from sim.network.parameters import HostCost
 
 Plan = Callable[[Admission, int], Collective[Any]]
-"""Plans a worker's next collective, given its admission and sequence number."""
+"""A function that plans a worker's next collective, from the worker's admission and the collective's number."""
 
 
 class WorkersNetwork(Protocol):
@@ -82,10 +82,10 @@ class Worker:
         self.number = number
         self.admission = admission
         self.job = job  # The job's name.
-        self.core = WorkerCore(admission, options["timeout_ns"], options["first_chunk"])  # The shipped one.
+        self.core = WorkerCore(admission, options["timeout_ns"], options["first_chunk"])  # The shipped core.
         self.core.state["congestion"] = int(is_on(CONGESTION_WINDOW))
         self.schedule = Schedule(self.core)
-        # outcomes, ended_ns: of its collectives that have ended, in order: how, if that is kept, and when.
+        # outcomes, ended_ns: outcome (if kept) and time of each collective that has ended, in order.
         self.outcomes: list[Outcome] = []
         self.started_ns: list[
             int
@@ -102,7 +102,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs; a dead one neither sends nor receives."""
+        """Whether the worker's process runs; a dead worker neither sends nor receives."""
         return bool(self.record["alive"])
 
     @alive.setter
@@ -111,7 +111,7 @@ class Worker:
 
     @property
     def deaf(self) -> bool:
-        """Whether nothing reaches it."""
+        """Whether the worker receives no packets."""
         return bool(self.record["deaf"])
 
     @deaf.setter
@@ -125,7 +125,7 @@ class Worker:
         return not self.alive or failed or len(self.ended_ns) == self._planned + len(self._plans)
 
     def submit(self, plan: Plan) -> None:
-        """Add a collective behind the others; it begins at once if it may."""
+        """Append a collective; it begins at once if fewer than `at_once` are in progress."""
         self._plans.append(plan)
         self._network.poll_worker(self.number)
 

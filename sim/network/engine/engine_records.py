@@ -1,4 +1,4 @@
-"""The records that a network consists of. All fields are int64; times are picoseconds unless a name says otherwise.
+"""The records of a network's state. All fields are int64; times are picoseconds unless a name says otherwise.
 
 Compiled functions take one record, the world, which holds the addresses of all others: a record is passed as a pointer, where a
 tuple of arrays would be passed as a hundred arguments.
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-NEVER: Final = (1 << 63) - 1  # A time that does not come.
+NEVER: Final = (1 << 63) - 1  # A time that is never reached.
 PS_PER_NS: Final = 1000
 PS_PER_S: Final = 10**12
 
@@ -23,33 +23,33 @@ def record(*names: str) -> np.dtype[Any]:
 WORLD: Final = record(
     # The clock and the heap of events.
     *("now_ps", "sequence"),
-    "events",  # how many have been run, without timers that only set themselves anew
+    "events",  # number of events run, without timers that only set themselves anew
     "heap",  # address of int64[heap_room, 4]: time, tie, what, 0
     *("heap_count", "heap_room"),
     # Packets: records, and rows of bytes.
     *("packets", "frames", "row_bytes", "packet_room"),
-    "free",  # address of a stack of packets that are free, int32
+    "free",  # address of the stack of free packets, int32
     "free_count",
     # The graph.
     *("nodes", "node_count", "links"),
     "ways",  # int32[router_count, router_count]: the row of `way_choices`, or -1
     "router_count",
-    "way_choices",  # int64[rows, 2]: where the links to choose from begin in `way_links`, and how many there are
+    "way_choices",  # int64[rows, 2]: index in `way_links` of the first link to choose from, and number of such links
     "way_links",  # int32
     *("workers", "switches"),
     "port_links",  # int32: link of each port of each switch, or -1
     "endpoints",  # int32[node_count, endpoints_per_node]: the worker at a node's k-th UDP port, or -1
     "endpoints_per_node",
-    "addresses",  # int64[address_count, 2]: IPv4 address and node, in order
+    "addresses",  # int64[address_count, 2]: IPv4 address and node, sorted by address
     "address_count",
-    # Room to work in.
+    # Working memory.
     "scratch",  # rows for a worker core's datagrams
     "scratch_rows",
-    "scratch_bytes",  # of a row
+    "scratch_bytes",  # bytes of a row
     "scratch_lengths",  # int32 for each row
-    "in_length",  # one int32, one uint16: the switch's input lengths
+    "in_length",  # one int32, and in_port one uint16: length and port of the switch's input packet
     "in_port",
-    # Addresses of the worker core's functions (`sim.network.engine.core`).
+    # Addresses of the worker core's functions (`sim.core_calls`).
     *("core_take_in", "core_transmit"),
     # Random numbers.
     "seed",
@@ -85,14 +85,14 @@ LINK: Final = record(
     *("from_node", "to_node", "to_port"),
     "rate_bps",  # 0: without limit
     *("latency_ps", "framing_bytes", "mtu"),
-    "queue_ps",  # how long a packet may have to wait before it is dropped
-    "mark_ps",  # from which wait on packets are marked
+    "queue_ps",  # longest wait; a packet that would wait longer is dropped
+    "mark_ps",  # a packet that waits longer is marked
     "busy_ps",
     "longest_packet_ps",  # the longest time that a packet has taken
     "remainder",
-    "first_packet",  # of those under way, plus one; 0: none is
+    "first_packet",  # first packet in flight, plus one; 0: none
     *("last_packet", "up"),
-    # Faults; chances are of 2^32.
+    # Faults; probabilities are in units of 2^-32.
     *("faulty", "loss", "duplicate", "jitter_ps", "straggle", "straggle_ps"),
     "bursts",  # 0: none
     *("to_bad", "to_good", "loss_bad", "bad"),
@@ -108,19 +108,19 @@ PACKET: Final = record(
     "wire_bytes",  # bytes that a link counts
     "target",  # node
     *("flow", "number"),
-    "order",  # of its transmission
-    "missing",  # of an acknowledgement: the first packet that is not there
+    "order",  # number of the transmission
+    "missing",  # in an acknowledgement: the first missing packet
     "marked",
-    "urgent",  # of a segment: acknowledge it at once; of an acknowledgement: it has not left its host yet
+    "urgent",  # in a segment: acknowledge it at once; in an acknowledgement: it has not left its host yet
     "sent_ps",
-    # Behind another one on a link.
+    # Fields of a packet that is behind another packet on a link.
     *("arrive_ps", "tie"),
-    "next",  # the one behind it, plus one; 0: none
+    "next",  # the packet behind it, plus one; 0: none
 )
 
 NODE: Final = record(
     *("kind", "index"),
-    # Ways (`sim.network.routes.Routes`).
+    # Routes (`sim.network.routes.Routes`).
     *("router", "out_link", "in_link"),
     # Fields of a host that peers and background traffic run on.
     *("busy_ps", "packet_ps", "byte_ps", "slower"),
@@ -129,91 +129,91 @@ NODE: Final = record(
 WORKER: Final = record(
     *("node", "link", "core", "slots", "slot_count", "passes", "row_bytes"),
     "headers",  # address of its 42 bytes of headers
-    "target",  # node it sends to
+    "target",  # node that the worker sends to
     *("alive", "deaf", "failure_seen", "timer_ps", "busy_ps", "send_ps", "receive_ps", "byte_ps"),
-    "slower",  # its own work takes this many percent
-    "added_bytes",  # on the wire, of a packet with lanes: lanes that are not simulated
+    "slower",  # processing time in percent of the normal one
+    "added_bytes",  # bytes on the wire of lanes that are not simulated, for a packet with lanes
     *("passes_seen", "busy_total_ps", "rank"),
-    "checked",  # its results are compared as they arrive
-    "sample_at",  # with this many RESULTs accepted the loop reports to Python
+    "checked",  # results are compared as they arrive
+    "sample_at",  # number of accepted RESULTs at which the loop reports to Python
 )
 
 OUTPUT: Final = record(
     "target",  # address of the output that all workers of a job write; 0: free
     "expected",  # address of the expected output
-    "known",  # elements of it that are computed, from the first on
+    "known",  # number of leading elements of the expected output that are computed
     "element_bytes",
-    "blocks",  # int64[workers]: how many blocks each has written
-    "wrong_worker",  # the rank of the first that has written something else; -1: none
+    "blocks",  # address of int64[workers]: number of blocks that each worker has written
+    "wrong_worker",  # rank of the first worker that has written a wrong value; -1: none
     "wrong_element",
 )
 """Results of a collective, shared by the workers (`sim.network.engine.outputs`)."""
 
 SWITCH: Final = record(
     "node",
-    "code",  # 0: it only forwards
+    "code",  # 0: the switch only forwards
     *("words", "inputs", "out_count", "now_us", "digest_count", "ports", "lengths", "frames", "stride"),
-    "port_links",  # its first in the world's
+    "port_links",  # index of its first entry in the world's `port_links`
     *("port_count", "latency_ps", "service_ps", "queue_ps", "busy_ps", "alive", "added_bytes"),
-    "header_only_bytes",  # frames longer than this have lanes
+    "header_only_bytes",  # longest frame without lanes
     *("packets", "lost_in_queue", "unreachable"),
-    "pending",  # the program's output has not left yet
+    "pending",  # packet whose processing is unfinished, plus one; 0: none
     *("busy_total_ps", "longest_wait_ps"),
 )
 
 FLOW: Final = record(
     *("source", "target"),
-    # The sources of a packet's bytes.
+    # The parts of a packet's size.
     *("segment_bytes", "header_bytes", "ack_bytes"),
     # The sender's fields; packets are numbered over all messages.
-    "next_number",  # never sent yet
-    "end_number",  # of what may be sent
-    "acknowledged",  # all before were
+    "next_number",  # first packet that was never sent
+    "end_number",  # end of the packets that messages have given the flow
+    "acknowledged",  # all packets before this one were acknowledged
     "outstanding",
-    "lost",  # known to be lost and not sent again yet
-    "order",  # transmissions are numbered, too
+    "lost",  # number of packets known to be lost and not sent again yet
+    "order",  # number of the last transmission
     "order_acknowledged",
     "sending",  # message of `next_number`; -1: none
     "last_message",
     # The congestion window, in thousandths of a packet.
     *("window", "threshold", "largest_window"),
-    "recover",  # losses before this packet are part of an episode that has had its answer
+    "recover",  # losses before this packet have already reduced the window
     "ecn",
     # Round trips.
     *("srtt_ps", "rttvar_ps", "rto_ps", "least_rto_ps", "backoff", "deadline_ps", "timer_set"),
     # The receiver's fields.
     *("expected", "ack_every"),
     "unacknowledged",  # packets since the last acknowledgement
-    "delivering",  # message that is not all there; -1: none is under way
-    "missing",  # the last packet that was lost and has not come again, plus one; 0: none
+    "delivering",  # first message that is not completely delivered; -1: none
+    "missing",  # the last packet that was lost and has not arrived since, plus one; 0: none
     "stall",
     # Counts.
     *("packets", "resends", "timeouts", "bytes"),
 )
 
 STALL: Final = record("flows", "since_ps", "total_ps")
-"""Recovering flows of a job: how many wait for a lost packet, since when at least one waits, and for how long one has waited."""
+"""Stalls of a job's flows: number of flows that wait for a lost packet, start of the present stall, and total stalled time."""
 
 RING: Final = record("order", "bytes", "received")
-"""A packet of a flow that may be outstanding: the number of its last transmission (`RING_ACKNOWLEDGED`, `RING_LOST`), its bytes,
-and the highest packet received at this place of the ring, plus one."""
+"""An entry of a flow's ring of packets: the number of the last transmission (or `RING_ACKNOWLEDGED`, `_RING_LOST`), the bytes,
+and the highest packet received at this index of the ring, plus one."""
 
 MESSAGE: Final = record(
     "flow",  # or `flows.WITHIN_HOST`, `flows.TO_PYTHON`
     "bytes",
     "waits_for",  # messages that must have been delivered before
-    "delay_ps",  # of its sender, between the last of these and sending
+    "delay_ps",  # delay between the delivery of the last of those messages and sending
     *("first_successor", "successor_count"),
-    "last_number",  # packet that ends it
-    "next",  # behind it on the flow or in its line
-    "frees",  # plus one, where a turn ends when it is there or, on a flow, when its last byte has been sent; 0: nowhere
+    "last_number",  # the message's last packet
+    "next",  # next message on the flow or in the line
+    "frees",  # place, from 1, whose turn ends on delivery or, on a flow, when the last byte has been sent; 0: none
     "done_ps",
 )
 
 PLACE: Final = record(
-    "taken",  # a message has its turn here
-    "line",  # the row, plus one, that has the line of those that wait for their turns here or at other places
-    # A line's messages, plus one; 0: none waits. A place, plus one, that was freed, so that one may begin; -1: several.
+    "taken",  # a message has its turn at this place
+    "line",  # number, from 1, of the line in which messages wait for a turn at this place or others
+    # Fields of a line: its first and last message, plus one (0: none waits), and the freed place, from 1 (-1: several).
     *("first", "last", "freed"),
 )
 """A processor, an interface or another place where messages take turns (`sim.network.engine.flows`)."""
@@ -223,8 +223,8 @@ GAPS: Final = ("even", "uniform", "poisson")
 
 GENERATOR: Final = record(
     *("source", "target", "packet_bytes", "interval_ps", "until_ps"),
-    "burst",  # packets at once
-    "gaps",  # how intervals are distributed (`sim.network.engine.traffic`)
+    "burst",  # packets sent at once
+    "gaps",  # distribution of the intervals, an index of `GAPS`
     *("thrown", "sent", "received", "number"),
 )
 """Background traffic from a host to another."""
@@ -242,8 +242,8 @@ TRACE: Final = record(
     "where",  # link
     "packet",  # kind
     "length",  # on the wire
-    "wait_bytes",  # of the packets before it in the queue
-    "kept",  # bytes of the frame
+    "wait_bytes",  # bytes before it in the queue
+    "kept",  # number of bytes of the frame that are kept
     # Fields of a packet of the slot protocol; -1: not such a packet.
     "protocol",
     "slot",  # pool index

@@ -1,11 +1,11 @@
 """The heap of events: a 4-ary heap, as two of its nodes share a cache line.
 
-Packets on a link arrive in the order in which they were sent, so only the first one of each link is in the heap
-(`sim.network.engine.links`): it stays small, whatever the number of packets under way.
+Packets on a link arrive in the order in which they were sent, so only the first packet of each link is in the heap
+(`sim.network.engine.links`). The heap stays small even with many packets in flight.
 
-Events are in order of (time, class, sequence): at the same time Python's own events come first, then packets that arrive,
-then other events, then workers' timers; within a class, events are in the order of scheduling. Timers are in order of the
-workers' numbers, so nothing depends on how often a timer was set anew.
+Events are ordered by (time, class, sequence). At the same time, Python's events come first, then arriving packets, then other
+events, then workers' timers. Within a class, events are in the order of scheduling, except that timers are in the order of the
+workers' numbers: the order must not depend on how often a timer was set.
 """
 
 # mypy: disable-error-code="no-any-return,return-value"
@@ -43,7 +43,7 @@ def event_target(what: Integer) -> Integer:
 
 @compiled_inline
 def event_packet(what: Integer) -> Integer:
-    """Return its packet, or another number up to 2^32."""
+    """Return the packet of an event, or another number below 2^32 that the event carries."""
     return what & _PACKET_MASK
 
 
@@ -56,7 +56,7 @@ def push(world: Record, time_ps: Integer, kind: Integer, target: Integer, packet
 
 @compiled
 def next_tie(world: Record, kind: Integer) -> Integer:
-    """Return the order of an event that is scheduled now among those of its time."""
+    """Return the tie breaker of an event that is scheduled now, which orders it among events of the same time."""
     order = np.int64(0) if kind == CONTROL else (np.int64(1) if kind == ARRIVAL else np.int64(2))
     world.sequence += 1
     return order << _CLASS_SHIFT | world.sequence
@@ -66,7 +66,7 @@ def next_tie(world: Record, kind: Integer) -> Integer:
 def push_tied(
     world: Record, time_ps: Integer, tie: Integer, kind: Integer, target: Integer, packet: Integer
 ) -> None:
-    """Schedule an event whose order among those of its time is known."""
+    """Schedule an event with a given tie breaker."""
     heap = carray(pointer(world.heap), (world.heap_room, HEAP_WORDS), np.int64)
     at: Integer = world.heap_count
     world.heap_count += 1

@@ -2,17 +2,17 @@
 
 The model, after RFC 5681 (congestion control), RFC 6298 (timer) and RFC 9002 (loss detection):
 
-- every other packet is acknowledged (RFC 5681, section 4.2), by a packet that names it, the first missing one, and its
-  transmission; a packet that is out of order, marked, or the last in the sender's window is acknowledged at once;
-- an acknowledgement waits for one packet of its host at most, as with fair queueing at hosts (RFC 8290);
-- a packet is lost when three transmissions after its own were acknowledged (RFC 9002, section 6.1.1);
-- slow start, then one packet more a round trip; half of it once for all losses, or marks, of a window (RFC 5681, RFC 3168);
-- a timer after RFC 6298; when it expires everything outstanding is lost and the window is one packet.
+- every other packet is acknowledged (RFC 5681, section 4.2); an acknowledgement names the packet, its transmission, and the
+  first missing packet; a packet that is out of order, marked, or the last in the sender's window is acknowledged at once;
+- an acknowledgement waits for at most one packet of its host, as with fair queueing at hosts (RFC 8290);
+- a packet is lost when a transmission three or more after its own was acknowledged (RFC 9002, section 6.1.1);
+- slow start, then one packet more per round trip; all losses or marks of a window halve it once (RFC 5681, RFC 3168);
+- a timer after RFC 6298; when it expires, all outstanding packets count as lost, and the window becomes one packet.
 
-It has no handshake, no timer delays an acknowledgement, and a flow that pauses keeps its window: all three favour the
-peers. A message on a flow is delivered when all its packets and those before it have come; messages that wait for it then
-become ready, which is how `sim.peers` write a collective down. Messages may take turns at a place, such as a processor: one is
-there when its turn comes, and with another one the turn ends.
+There is no handshake, no timer delays an acknowledgement, and a flow that pauses keeps its window: all three favour the
+peers. A message on a flow is delivered when all its packets and those before it have arrived; messages that wait only for it
+then become ready, by which `sim.peers` describe a collective. Messages may take turns at a place, such as a processor: one
+message is delivered when its turn begins, and a later message ends the turn.
 """
 
 # mypy: disable-error-code="no-any-return,return-value"
@@ -34,11 +34,11 @@ PER_PACKET: Final = 1000  # Windows are counted in thousandths of a packet.
 PACKET_THRESHOLD: Final = 3  # kPacketThreshold of RFC 9002.
 WITHIN_HOST: Final = -1
 TO_PYTHON: Final = -2
-"""A message's flow: none, as it stays within its host; none, and Python acts when it is ready (`bytes`: the CONTROL event)."""
+"""Values of a message's `flow`: the message stays within its host; Python acts when it is ready (`bytes`: the CONTROL event)."""
 TAKES_TURN: Final = -3
-"""A message's flow: none, and it is there when nobody has a turn at one place (`bytes`, plus one) and at that where it then takes
-one (`last_number`, plus one); 0: no place."""
-_SENT: Final = -4  # The flow of a message that ends a turn, once its last byte is on its way.
+"""Value of a message's `flow`: the message takes a turn at place `last_number`, once no message has a turn there or at place
+`bytes`. Places are numbered from 1; 0: no place."""
+_SENT: Final = -4  # Value of a message's `flow` once its last packet was sent; its next event ends a turn.
 RING_ACKNOWLEDGED: Final = -1
 _RING_LOST: Final = -2
 _LEAST_WINDOW: Final = 2 * PER_PACKET
@@ -58,14 +58,14 @@ def _message_of(world: Record, number: Integer) -> Record:
 
 @compiled_inline
 def _place_of(world: Record, flow: Integer, number: Integer) -> Record:
-    """Return the place of a packet in its flow's ring."""
+    """Return the entry of a packet in its flow's ring."""
     at = flow * world.flow_window + (number & (world.flow_window - 1))
     return carray(pointer(world.flow_rings), (at + 1,), RING)[at]
 
 
 @compiled
 def host_work(world: Record, node: Integer, wire_bytes: Integer) -> Integer:
-    """Let a host handle a packet; returns when it has."""
+    """Occupy a host with a packet; return the time at which the host has handled it."""
     host = carray(pointer(world.nodes), (node + 1,), NODE)[node]
     cost_ps = (host.packet_ps + wire_bytes * host.byte_ps) * host.slower // _PERCENT
     host.busy_ps = max(host.busy_ps, world.now_ps) + cost_ps
@@ -77,7 +77,7 @@ def host_work(world: Record, node: Integer, wire_bytes: Integer) -> Integer:
 
 @compiled
 def on_message_ready(world: Record, number: Integer) -> None:
-    """Put a message on its flow; one that stays within a host is there at once."""
+    """Put a message on its flow; deliver a message within a host at once."""
     message = _message_of(world, number)
     if message.flow < 0:
         if message.flow == TO_PYTHON:
@@ -109,7 +109,7 @@ def on_message_ready(world: Record, number: Integer) -> None:
 
 @compiled
 def _delivered(world: Record, number: Integer) -> None:
-    """Note that a message is there, and schedule those that waited for it alone."""
+    """Note that a message is delivered, and schedule the messages that waited only for it."""
     message = _message_of(world, number)
     message.done_ps = world.now_ps
     world.messages_left -= 1
@@ -133,7 +133,7 @@ def _place(world: Record, number: Integer) -> Record:
 
 @compiled
 def _take_turns(world: Record, number: Integer) -> None:
-    """Let a message begin or join its line; for one that is in a line already, let the first that can begin."""
+    """Let a message begin or join its line; if it is in a line already, let the first message there that can begin."""
     message = _message_of(world, number)
     line_number = _place(world, max(message.bytes, message.last_number)).line
     line = _place(world, line_number)
@@ -166,7 +166,7 @@ def _take_turns(world: Record, number: Integer) -> None:
 
 @compiled
 def _begins(world: Record, number: Integer) -> bool:
-    """Let a message begin if nobody has a turn at its places; returns whether it does."""
+    """Let a message begin if no message has a turn at its places; return whether it begins."""
     message = _message_of(world, number)
     for place in (message.bytes, message.last_number):
         if place > 0 and _place(world, place).taken != 0:
@@ -186,7 +186,7 @@ def _end_turn(world: Record, place: Integer) -> None:
 
 @compiled
 def _wake(world: Record, line_number: Integer, freed: Integer) -> None:
-    """Schedule that one of a line may begin, as a place was freed."""
+    """Schedule an event at which a message of a line may begin, as a place was freed."""
     line = _place(world, line_number)
     if line.first == 0:
         return
@@ -267,7 +267,7 @@ def _transmit(world: Record, number: Integer, packet: Integer, last: Integer) ->
 
 @compiled
 def on_acknowledgement(world: Record, row: Integer) -> None:
-    """Let the sender take in an acknowledgement."""
+    """Process an acknowledgement at the sender."""
     records = carray(pointer(world.packets), (world.packet_room,), PACKET)
     described = records[row]
     number = described.flow
@@ -294,7 +294,7 @@ def on_acknowledgement(world: Record, row: Integer) -> None:
 
 @compiled
 def _acknowledge(world: Record, number: Integer, packet: Integer) -> Integer:
-    """Note that a packet is there; returns how many that are news."""
+    """Note that a packet was acknowledged; return 1 if that is new, else 0."""
     flow = _flow_of(world, number)
     fresh = np.int64(0)
     if packet >= flow.acknowledged:
@@ -324,7 +324,7 @@ def _find_losses(world: Record, number: Integer) -> None:
             continue
         if place.order > flow.order_acknowledged:
             if flow.lost == 0 and flow.resends == 0:
-                break  # nothing was sent again, so all that follow were sent later
+                break  # nothing was sent again, so all following packets were sent later
             continue
         if place.order <= before:
             place.order = _RING_LOST
@@ -336,7 +336,7 @@ def _find_losses(world: Record, number: Integer) -> None:
 
 @compiled
 def on_flow_timer(world: Record, number: Integer) -> None:
-    """Look whether the sender's timer has expired, or was set anew."""
+    """Schedule the sender's timer anew if its deadline has moved; else handle the timeout."""
     flow = _flow_of(world, number)
     flow.timer_set = 0
     if flow.outstanding == 0:
@@ -391,7 +391,7 @@ def _take_sample(flow: Record, rtt_ps: Integer) -> None:
 
 @compiled
 def on_segment(world: Record, row: Integer) -> None:
-    """Let the receiver take in a packet, and acknowledge it, or leave that to the next one."""
+    """Process a packet at the receiver, and acknowledge it at once or with the next packet."""
     described = packet_of(world, row)
     number, packet, order = described.flow, described.number, described.order
     sent_ps, marked, wire_bytes = described.sent_ps, described.marked, described.wire_bytes

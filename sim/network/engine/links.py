@@ -1,7 +1,7 @@
-"""One direction of a link: a queue that drops at its tail, a rate, a latency, and what may happen to a packet.
+"""One direction of a link: a drop-tail queue, a rate, a latency, and faults.
 
-A packet needs one event: it departs when all before it have, so departure and arrival are known when it is sent. How long it
-waits says how many bytes are before it.
+A packet needs one event: it departs after all packets before it, so its departure and arrival are known when it is sent. Its
+wait determines the number of bytes before it in the queue.
 """
 
 # mypy: disable-error-code="no-any-return,return-value"
@@ -34,8 +34,8 @@ _BITS: Final = 8
 def send(world: Record, number: Integer, packet: Integer, at_ps: Integer) -> None:
     """Put a packet into the queue of a link at a time, which must not be before that of an earlier call.
 
-    It arrives as an event, or is given back to the pool here. An acknowledgement that leaves its host waits for one packet at
-    most: hosts send the packets of their flows in turn (RFC 8290), and acknowledgements are a flow of their own.
+    The packet's arrival becomes an event; a lost packet is released here. An acknowledgement that leaves its host waits for at
+    most one packet: hosts send the packets of their flows in turn (RFC 8290), and acknowledgements form a flow of their own.
     """
     link = carray(pointer(world.links), (number + 1,), LINK)[number]
     described = packet_of(world, packet)
@@ -92,7 +92,7 @@ def send(world: Record, number: Integer, packet: Integer, at_ps: Integer) -> Non
 
 @compiled
 def _schedule(world: Record, link: Record, number: Integer, packet: Integer, arrive_ps: Integer) -> None:
-    """Let a packet arrive: behind those that are under way, or as an event if it is the first or passes them."""
+    """Schedule a packet's arrival: append it to the packets in flight, or push an event if it is the first or overtakes them."""
     if link.first_packet == 0:
         link.first_packet = link.last_packet = packet + 1
         described = packet_of(world, packet)
@@ -114,7 +114,7 @@ def _schedule(world: Record, link: Record, number: Integer, packet: Integer, arr
 
 @compiled
 def follow(world: Record, number: Integer, packet: Integer) -> None:
-    """Take the arrival of a packet, the first event, off the heap; the packet behind it on its link takes its place."""
+    """Remove the first event, a packet's arrival, from the heap; the next packet on the link takes its place."""
     link = carray(pointer(world.links), (number + 1,), LINK)[number]
     if link.first_packet != packet + 1:
         remove_first(world)
@@ -138,7 +138,7 @@ def _lose(world: Record, link: Record, number: Integer, packet: Integer, at_ps: 
 
 @compiled
 def _try_fate(world: Record, link: Record, number: Integer, packet: Integer, arrive_ps: Integer) -> None:
-    """Lose a packet, or let it arrive, once or twice, at its time or later."""
+    """Apply a link's faults to a packet: lose, duplicate or delay it."""
     lost = False
     if link.scripted != 0:
         action, delay_ps = scripted_action(world, number, packet)
@@ -198,6 +198,6 @@ def _delay_ps(world: Record, link: Record, number: Integer) -> Integer:
 
 @compiled
 def _share(world: Record, purpose: Integer, number: Integer, thrown: Integer, whole_ps: Integer) -> Integer:
-    """Return a time between 0 and `whole_ps`, all equally likely, in steps of 2^-20 of it."""
+    """Return a uniformly distributed time from 0 to below `whole_ps`, in steps of 2^-20 of it."""
     die = dice.philox(world.seed, purpose, number, thrown) >> 12
     return (whole_ps >> 20) * die + ((whole_ps & 0xFFFFF) * die >> 20)

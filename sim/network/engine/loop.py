@@ -1,4 +1,4 @@
-"""The loop over events: the one place where virtual time goes on."""
+"""The loop over events, which alone advances virtual time."""
 
 # mypy: disable-error-code="no-any-return,return-value"
 
@@ -51,12 +51,12 @@ from sim.network.engine.workers import (
     SAMPLE_DUE,
     SUM_DUE,
 ) = range(11)
-"""Why the loop came back. `world.subject` says which control event, worker or switch it is about."""
+"""Reasons why the loop returns. `world.subject` is the number of the control event, worker or switch concerned."""
 
 
 @compiled
 def advance(worlds: Record, until_ps: Integer, budget: Integer, margin: Integer) -> Integer:
-    """Run events in order. `margin`: most packets and events that one event may need."""
+    """Run events in order; return why the loop stopped. `margin`: most packets and events that one event may need."""
     world = worlds[0]
     while True:
         if world.heap_count == 0:
@@ -103,7 +103,7 @@ def advance(worlds: Record, until_ps: Integer, budget: Integer, margin: Integer)
 
 @compiled
 def _arrive(world: Record, number: Integer, packet: Integer) -> Integer:
-    """Handle a packet at the end of a link; returns `NOTHING_LEFT` if there is nothing for Python to do."""
+    """Handle a packet at the end of a link; return `NOTHING_LEFT` if Python has nothing to do."""
     link = carray(pointer(world.links), (number + 1,), LINK)[number]
     if link.up == 0:
         link.lost_while_down += 1
@@ -133,7 +133,7 @@ def _arrive(world: Record, number: Integer, packet: Integer) -> Integer:
 
 @compiled
 def compare(worlds: Record) -> Integer:
-    """Compare the RESULT whose sum was missing, and let its worker go on; returns why the loop comes back, as `advance`."""
+    """Compare the RESULT whose sum was missing, and resume its worker; return why the loop stops, as `advance` does."""
     world = worlds[0]
     worker = world.subject
     reason = _attended(world, worker, after_frame(world, worker, world.due_packet, True))

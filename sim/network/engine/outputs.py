@@ -1,8 +1,8 @@
-"""Outputs that all workers of a job share: every block is compared with the right one as soon as a worker has written it.
+"""Outputs that all workers of a job share: every block is compared with the expected one when a worker has written it.
 
-A thousand workers' results would need a thousand times an array's memory, and all must be the same. They are written to one
-array instead. When a worker core has accepted a RESULT, the block that it wrote is compared and then overwritten by bytes
-that no sum has, so that the next worker's block is right only if that worker writes it.
+The results of all workers must be equal, and a thousand of them would need a thousand arrays. So all workers write to one
+array. When a worker core has accepted a RESULT, the block that the core wrote is compared, then overwritten by bytes that no
+sum has: a later worker's block is right only if that worker writes it.
 """
 
 # mypy: disable-error-code="no-any-return,return-value"
@@ -35,9 +35,9 @@ def accepted(worker: Record) -> Integer:
 
 @compiled
 def check_output(world: Record, worker: Record, packet: Integer) -> Integer:
-    """Compare the block of a RESULT that a worker's core has just accepted, if it is one of a shared output.
+    """Compare the block of a RESULT that a worker's core has just accepted, if the block is part of a shared output.
 
-    Returns whether it was; if not, the expected values of the block must be computed first, as `world.due_…` says.
+    Returns False if the expected values of the block must be computed first; `world.due_…` then says which.
     """
     core = carray(pointer(worker.core), (1,), CORE)[0]
     raw: Integer = np.int64(

@@ -1,4 +1,4 @@
-"""Packets: rows of a pool that is allocated before the run.
+"""Packets: rows of a pool that grows between events.
 
 A frame begins at `FRAME_AT` of its row, so that the UDP payload behind 42 bytes of headers begins a cache line.
 """
@@ -20,8 +20,7 @@ PAYLOAD_AT: Final = 64
 FRAME_AT: Final = PAYLOAD_AT - HEADERS_BYTES
 
 SLOT_PROTOCOL, SEGMENT, ACKNOWLEDGEMENT, BACKGROUND = range(4)
-"""Kinds of packets: frames of workers and switches, byte for byte; flows and background traffic only as links and queues see
-them."""
+"""Kinds of packets. Those of the slot protocol have the bytes of a frame; those of flows and background traffic only a size."""
 
 
 @compiled_inline
@@ -32,27 +31,27 @@ def packet_of(world: Record, packet: Integer) -> Record:
 
 @compiled_inline
 def frame_address(world: Record, packet: Integer) -> Integer:
-    """Return where a packet's frame begins."""
+    """Return the address of a packet's frame."""
     return world.frames + packet * world.row_bytes + FRAME_AT
 
 
 @compiled
 def allocate(world: Record) -> Integer:
-    """Return a packet that was free. There must be one."""
+    """Return a free packet. There must be one."""
     world.free_count -= 1
     return np.int64(carray(pointer(world.free), (world.packet_room,), np.int32)[world.free_count])
 
 
 @compiled
 def release(world: Record, packet: Integer) -> None:
-    """Give a packet back."""
+    """Return a packet to the pool."""
     carray(pointer(world.free), (world.packet_room,), np.int32)[world.free_count] = packet
     world.free_count += 1
 
 
 @compiled
 def lose(world: Record, packet: Integer) -> None:
-    """Give a packet back that is lost; its flow waits for it from now on."""
+    """Release a lost packet; note that its flow waits for it."""
     described = packet_of(world, packet)
     if described.kind == SEGMENT:
         flow = carray(pointer(world.flows), (described.flow + 1,), FLOW)[described.flow]

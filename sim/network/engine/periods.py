@@ -1,7 +1,7 @@
 """The state of workers and packets that fast-forward reads and changes (`sim.network.forwarding`).
 
-A worker's state consists of everything that its next steps depend on: times relative to now, numbers of chunks and
-transmissions relative to the next ones. docs/simulator.md lists the fields that are left out, and why nothing depends on them.
+A worker's state has all values on which its next steps depend: times relative to now, and numbers of chunks and transmissions
+relative to the next ones. docs/simulator.md lists the omitted fields, and why no step depends on them.
 """
 
 # mypy: disable-error-code="no-any-return,return-value"
@@ -33,10 +33,10 @@ Numbers = npt.NDArray[np.int64]
 
 WORKER_WORDS: Final = 36
 SLOT_WORDS: Final = 7
-"""Most values that describe a worker, and each of its slots."""
+"""Maximum number of values that describe a worker, and each of its slots."""
 IRREGULAR: Final = -1
 
-COUNTS: Final = len(COUNTERS) + 1  # A core's counters, and how long its host has worked.
+COUNTS: Final = len(COUNTERS) + 1  # A core's counters, and the busy time of its host.
 CHUNKS: Final = COUNTERS.index("chunks")
 _COUNTS_AT: Final = int(CORE.fields[COUNTERS[0]][1])  # type: ignore[index]
 _NONE_YET: Final = NEVER - 1
@@ -61,7 +61,7 @@ def _parts(world: Record, number: Integer) -> tuple[Record, Record, Record]:
 
 @compiled
 def describe_workers(worlds: Any, numbers: Numbers, out: Numbers) -> Integer:
-    """Describe the state of workers; returns how many values were written, or `IRREGULAR` if a loss has left traces."""
+    """Write the state of workers; return the number of values, or `IRREGULAR` if a state cannot repeat, as after a loss."""
     world, at = worlds[0], np.int64(0)
     now_ns = world.now_ps // PS_PER_NS
     for number in numbers:
@@ -141,7 +141,7 @@ def describe_workers(worlds: Any, numbers: Numbers, out: Numbers) -> Integer:
 
 @compiled
 def blocks_left(worlds: Any, numbers: Numbers, out: Numbers) -> None:
-    """Write how many chunks with exponent and lanes each worker has still to begin in its pass; 0 if it has none."""
+    """Write for each worker the number of data chunks that it has yet to begin in its pass; 0 without a pass."""
     for at, number in enumerate(numbers):
         _, core, work = _parts(worlds[0], number)
         out[at] = np.int64(0)
@@ -151,7 +151,7 @@ def blocks_left(worlds: Any, numbers: Numbers, out: Numbers) -> None:
 
 @compiled
 def count_workers(worlds: Any, numbers: Numbers, out: Any) -> None:
-    """Write the counts of each worker: those of its core, and how long its host has worked."""
+    """Write the counts of each worker: the counters of its core, and the busy time of its host."""
     for at, number in enumerate(numbers):
         worker, _, _ = _parts(worlds[0], number)
         out[at, : COUNTS - 1] = carray(pointer(worker.core + _COUNTS_AT), (COUNTS - 1,), np.int64)
@@ -160,9 +160,9 @@ def count_workers(worlds: Any, numbers: Numbers, out: Any) -> None:
 
 @compiled
 def skip_workers(worlds: Any, numbers: Numbers, more: Any, shift_ps: Integer) -> None:
-    """Move workers forward by a time, and let their passes have fewer blocks left.
+    """Advance workers by a time, and reduce the blocks that are left of their passes.
 
-    `more`: the growth of each counter meanwhile.
+    `more`: the growth of each counter in that time.
     """
     world, shift_ns = worlds[0], shift_ps // PS_PER_NS
     outputs = carray(pointer(world.outputs), (world.output_count,), OUTPUT)
@@ -196,9 +196,9 @@ def skip_workers(worlds: Any, numbers: Numbers, more: Any, shift_ps: Integer) ->
 
 @compiled
 def packets_under_way(worlds: Any, group_of_link: Any, group: Integer, out: Any) -> tuple[Integer, Integer]:
-    """List the packets on the links of a group: time of arrival, tie, link and packet, in any order.
+    """Write (time of arrival, tie, link, packet) of the packets on a group's links, in any order.
 
-    Returns how many there are, and when Python's first own event is.
+    Returns the number of packets, and the time of Python's first event.
     """
     world, count, control_ps = worlds[0], np.int64(0), np.int64(NEVER)
     heap = carray(pointer(world.heap), (world.heap_count, HEAP_WORDS), np.int64)
@@ -239,7 +239,7 @@ def shift_events(
 
 @compiled
 def next_loss(seed: Integer, link: Integer, thrown: Integer, chance: Integer, most: Integer) -> Integer:
-    """Return the number of the first packet after `thrown` that a link will lose, or that after `most` more."""
+    """Return the number of the first packet after `thrown` that a link loses; ``thrown + most + 1`` if none before is lost."""
     for number in range(thrown + 1, thrown + most + 1):
         if dice.philox(seed, np.int64(dice.LOSS), link, number) < chance:
             return np.int64(number)

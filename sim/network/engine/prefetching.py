@@ -1,7 +1,7 @@
 """Prefetching of the memory that the next events read.
 
-With a thousand workers a worker's data has left the cache when its turn comes again, and most of an event's time would be spent
-waiting for memory. The top of the heap tells which events are next.
+With a thousand workers, a worker's data has left the cache by the worker's next event, and an event would mostly wait for
+memory. The top of the heap shows which events are next.
 """
 
 # mypy: disable-error-code="no-any-return,return-value,untyped-decorator"
@@ -24,18 +24,18 @@ from sim.network.engine.packets import frame_address, packet_of
 from sim.network.engine.switches import HOST_NODE
 
 _LINE: Final = 64
-_AHEAD: Final = 4  # Places of the heap behind the first one: its children.
+_AHEAD: Final = 4  # Number of heap entries to look at after the first: its children.
 _LINK_BYTES: Final = LINK.itemsize
 _PACKET_BYTES: Final = PACKET.itemsize
 _SLOT_BYTES: Final = SLOT.itemsize
 _PASS_BYTES: Final = PASS.itemsize
 _CORE_BYTES: Final = int(CORE.fields["path_worker"][1])  # type: ignore[index]
-"""Without the rings of PROBEs."""
+"""Size of the core's fields before the rings of PROBEs, which are not prefetched."""
 
 
 @intrinsic
 def _prefetch(typing_context: Any, address: Any) -> Any:
-    """Bring the cache line at an address closer, without waiting for it."""
+    """Prefetch the cache line at an address, without waiting for it."""
     del typing_context
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -51,7 +51,7 @@ def _prefetch(typing_context: Any, address: Any) -> Any:
 
 @compiled
 def bring_closer(world: Record) -> None:
-    """Prefetch the data that the first event of the heap reads, and the records that lead to the data of the events behind it."""
+    """Prefetch the data of the heap's first event, and the records that lead to the data of the four events after it."""
     if world.heap_count <= _AHEAD:
         return
     heap = carray(pointer(world.heap), (_AHEAD + 1, HEAP_WORDS), np.int64)

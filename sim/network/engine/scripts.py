@@ -1,4 +1,4 @@
-"""Scripted faults: what happens to the n-th packet of a certain kind, chunk and worker on a link."""
+"""Scripted faults: the n-th packet of a given kind, chunk and worker on a link is dropped or delayed."""
 
 # mypy: disable-error-code="no-any-return,return-value"
 

@@ -1,4 +1,4 @@
-"""Switches: the compiled P4 program, called by its address, or forwarding alone.
+"""Switches: they run the compiled P4 program, called by its address, or only forward.
 
 The program sees packets in the order of arrival. Its packets leave after the pipeline's latency, which is the same for all
 packets, so the program can run at once and schedule its packets ahead of time.
@@ -29,7 +29,7 @@ from sim.network.engine.ways import link_towards
 from sim.switch.codegen.traffic import DONE
 from sim.switch.ports.program_call import run_program
 
-FORWARDED, UNFINISHED = range(2)  # Whether the program has run to its end, or needs more memory for it first.
+FORWARDED, UNFINISHED = range(2)  # The program has run to its end; it needs more memory first.
 
 HOST_NODE, SWITCH_NODE = range(2)  # Kinds of nodes.
 
@@ -39,7 +39,7 @@ _IPV4_DESTINATION_AT: Final = 30
 
 @compiled
 def on_packet(world: Record, number: Integer, port: Integer, packet: Integer) -> Integer:
-    """Let a switch handle a packet that has come in by a port; gives the packet back, or sends it on."""
+    """Handle a packet that has arrived at a port of a switch: run the program or forward the packet."""
     switch = carray(pointer(world.switches), (number + 1,), SWITCH)[number]
     if switch.alive == 0:
         lose(world, packet)
@@ -69,7 +69,7 @@ def on_packet(world: Record, number: Integer, port: Integer, packet: Integer) ->
     words[switch.inputs + 4] = 1
     words[switch.inputs + 5] = 0
     words[switch.out_count] = 0
-    # The program's clock: when the packet leaves the queue before the pipeline.
+    # The program's clock is the time at which the packet leaves the queue before the pipeline.
     words[switch.now_us] = (world.now_ps + wait_ps) // _PS_PER_US
     status = run_program(switch.code, switch.words)
     if status != DONE:
@@ -83,7 +83,7 @@ def on_packet(world: Record, number: Integer, port: Integer, packet: Integer) ->
 
 @compiled
 def send_output(world: Record, number: Integer) -> None:
-    """Send the program's output."""
+    """Send the packets that the program has put out."""
     switch = carray(pointer(world.switches), (number + 1,), SWITCH)[number]
     words = carray(pointer(switch.words), (switch.inputs + 6,), np.int64)
     count = words[switch.out_count]
@@ -115,7 +115,7 @@ def send_output(world: Record, number: Integer) -> None:
         copy_bytes(np.uintp(frame), np.uintp(output), np.uintp(length))
         described.number = 0
         if length >= HEADERS_BYTES + HEADER_BYTES:
-            # The address at which a worker will look for its chunk: only a hint (`sim.network.engine.prefetching`).
+            # The chunk's low 16 bits: a hint for prefetching the worker's slot (`sim.network.engine.prefetching`).
             low = np.int64(load16(np.uintp(output + HEADERS_BYTES + HEADER_OFFSET_CHUNK + 2)))
             described.number = (low & 0xFF) << 8 | low >> 8
         target = carray(pointer(world.links), (link + 1,), LINK)[link].to_node

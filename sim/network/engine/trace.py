@@ -12,7 +12,7 @@ from sim.frames import HEADERS_BYTES
 from sim.network.engine.engine_records import TRACE
 from sim.network.engine.packets import SLOT_PROTOCOL, frame_address, packet_of
 
-LEAVES, LOST_ON_LINK = range(2)  # A packet leaves by a link, between two times; it is lost there.
+LEAVES, LOST_ON_LINK = range(2)  # A packet leaves by a link, between two times; a packet is lost on a link.
 
 
 @compiled
@@ -25,7 +25,7 @@ def note(
     to_ps: Integer,
     wait_bytes: Integer,
 ) -> None:
-    """Write down what happens to a packet, if there is room; the loop sees that there is."""
+    """Record an event of a packet, if there is room, which the loop provides."""
     if world.trace_count >= world.trace_room:
         return
     described = packet_of(world, packet)

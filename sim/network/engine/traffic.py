@@ -1,4 +1,4 @@
-"""Background traffic: packets from a host to another at a rate, in bursts or at random, whether they arrive or not."""
+"""Background traffic: packets from a host to another at a rate, in bursts or at random, without retransmission."""
 
 # mypy: disable-error-code="no-any-return,return-value"
 
@@ -23,10 +23,10 @@ _LN_2: Final = 363_409  # ln 2 in steps of 2^-19.
 
 @compiled
 def _exponential(die: Integer) -> Integer:
-    """Return −ln(u) in steps of 2^-19 for u = (die + 1/2) / 2^20, in integers alone: the same on every machine."""
+    """Return −ln(u) in steps of 2^-19, for u = (die + 1/2) / 2^20; integer arithmetic gives the same on every machine."""
     mantissa, whole = 2 * die + 1, np.int64(21)
     while mantissa >= 2:
-        # Halved until it is 1 with a fraction, which `square` keeps in 30 bits.
+        # The mantissa is normalized to 1 ≤ m < 2; `square` keeps its fraction in 30 bits.
         mantissa >>= 1
         whole -= 1
     square = (2 * die + 1) << 30 >> (21 - whole)
@@ -42,7 +42,7 @@ def _exponential(die: Integer) -> Integer:
 
 @compiled
 def generate(world: Record, number: Integer) -> None:
-    """Send the packets of a generator that are due, and schedule its next ones; at its start none are, if gaps are random."""
+    """Send a generator's burst and schedule the next one; if gaps are random, its first event sends none."""
     source = carray(pointer(world.generators), (number + 1,), GENERATOR)[number]
     if world.now_ps >= source.until_ps:
         return
@@ -74,7 +74,7 @@ def generate(world: Record, number: Integer) -> None:
 
 @compiled
 def on_background(world: Record, packet: Integer) -> None:
-    """Take in a packet at its target."""
+    """Count a packet at its target, and release it."""
     number = packet_of(world, packet).flow
     carray(pointer(world.generators), (number + 1,), GENERATOR)[number].received += 1
     release(world, packet)

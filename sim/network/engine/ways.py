@@ -14,8 +14,8 @@ from sim.network.engine.engine_records import NODE
 def link_towards(world: Record, node: Integer, target: Integer) -> Integer:
     """Return the link to take from a node towards another, or −1 if there is none.
 
-    Where several are equally short, the target's number chooses among them, so that all packets for one host go one way, and
-    those for different hosts spread (ECMP by destination).
+    Among equally short paths, the target's number chooses: all packets for one host take one path, and packets for different
+    hosts spread (ECMP by destination).
     """
     if node == target:
         return np.int64(-1)

@@ -1,7 +1,7 @@
 """Workers: the shipped worker core, driven by events as `host_agent.transport` drives it by a socket.
 
-A host is one processor that handles packets one after the other; the core's packets leave when the processing time has passed.
-The core sees that time, truncated to nanoseconds.
+A host is one processor that handles packets one after the other. The core is called at the time when the processing of a packet
+ends, truncated to nanoseconds; its packets leave when their own processing has ended.
 """
 
 # mypy: disable-error-code="no-any-return,return-value"
@@ -25,9 +25,9 @@ from sim.network.engine.outputs import accepted, check_output
 from sim.network.engine.packets import SLOT_PROTOCOL, allocate, frame_address, packet_of, release
 
 CONTINUES, NEEDS_PYTHON, SAMPLED, SUM_MISSING = range(4)
-"""Whether a worker has a pass that is done, or has failed: then its collectives, which are Python's, are to be examined.
-`SAMPLED`: it has accepted as many RESULTs as `sample_at` says. `SUM_MISSING`: the sum that a RESULT is compared with is to be
-computed, and `after_frame` called then."""
+"""Results of a worker's event. `NEEDS_PYTHON`: a pass is done, or the core has failed, so Python must examine the worker's
+collectives. `SAMPLED`: the worker has accepted as many RESULTs as `sample_at` says. `SUM_MISSING`: Python must compute the sum
+that a RESULT is compared with, and then call `after_frame`."""
 
 LAST_NS: Final = NEVER // PS_PER_NS
 
@@ -37,7 +37,7 @@ _PERCENT: Final = 100
 
 @compiled
 def worker_of(world: Record, node: Integer, packet: Integer) -> Integer:
-    """Return the worker at a node that a frame is for, or -1."""
+    """Return the worker at a node to which a frame is addressed, or -1."""
     described = packet_of(world, packet)
     if described.length < HEADERS_BYTES:
         return np.int64(-1)
@@ -51,7 +51,7 @@ def worker_of(world: Record, node: Integer, packet: Integer) -> Integer:
 
 @compiled
 def on_frame(world: Record, number: Integer, packet: Integer) -> Integer:
-    """Let a worker take in a frame; gives the packet back."""
+    """Process a frame at a worker, and release the packet unless a sum is missing."""
     worker = carray(pointer(world.workers), (number + 1,), WORKER)[number]
     described = packet_of(world, packet)
     if worker.alive == 0 or worker.deaf != 0:
@@ -77,7 +77,7 @@ def on_frame(world: Record, number: Integer, packet: Integer) -> Integer:
 
 @compiled
 def after_frame(world: Record, number: Integer, packet: Integer, is_result: Integer) -> Integer:
-    """Compare a RESULT that a worker's core has accepted, and let the worker go on; gives the packet back."""
+    """Compare a RESULT that a worker's core has accepted, release the packet, and resume the worker."""
     worker = carray(pointer(world.workers), (number + 1,), WORKER)[number]
     if worker.checked != 0 and is_result and not check_output(world, worker, packet):
         return np.int64(SUM_MISSING)
@@ -90,7 +90,7 @@ def after_frame(world: Record, number: Integer, packet: Integer, is_result: Inte
 
 @compiled
 def on_timer(world: Record, number: Integer) -> Integer:
-    """Let a worker act if its timer has expired. One that only sets itself anew does not count as an event."""
+    """Let a worker act if its timer has expired. A timer that is only set anew does not count as an event."""
     worker = carray(pointer(world.workers), (number + 1,), WORKER)[number]
     if worker.alive == 0 or world.now_ps < worker.timer_ps:
         world.events -= 1
@@ -111,8 +111,8 @@ def on_timer(world: Record, number: Integer) -> Integer:
 def drive(world: Record, number: Integer) -> Integer:
     """Send the packets of a worker's core that are due, and set its timer.
 
-    Returns `NEEDS_PYTHON` before that if a pass is done or the core has failed; when Python has examined it, it calls this
-    again.
+    Returns `NEEDS_PYTHON` early if a pass is done or the core has failed; Python calls this function again after it has examined
+    the worker.
     """
     worker = carray(pointer(world.workers), (number + 1,), WORKER)[number]
     core = carray(pointer(worker.core), (1,), CORE)[0]
@@ -147,7 +147,7 @@ def drive(world: Record, number: Integer) -> Integer:
 
 @compiled
 def _set_timer(world: Record, worker: Record, number: Integer) -> None:
-    """Schedule a worker's timer for when its core must be called, unless it expires before that anyway."""
+    """Schedule a worker's timer for the time at which its core must be called, unless an earlier timer is scheduled."""
     timer_ns: Integer = next_timer_ns(carray(pointer(worker.core), (1,), CORE))
     timer_ps = timer_ns * PS_PER_NS if timer_ns < LAST_NS else NEVER
     if timer_ps < worker.timer_ps:
@@ -157,7 +157,7 @@ def _set_timer(world: Record, worker: Record, number: Integer) -> None:
 
 @compiled
 def _work(world: Record, worker: Record, cost_ps: Integer) -> None:
-    """Keep a worker's processor busy for a time from now, or from when it is free, on."""
+    """Keep a worker's processor busy for a time, from now or from when it is free."""
     cost_ps = cost_ps * worker.slower // _PERCENT
     worker.busy_total_ps += cost_ps
     worker.busy_ps = max(worker.busy_ps, world.now_ps) + cost_ps
@@ -165,7 +165,7 @@ def _work(world: Record, worker: Record, cost_ps: Integer) -> None:
 
 @compiled
 def _send(world: Record, worker: Record, row: Integer, length: Integer) -> None:
-    """Make a frame of a datagram in the scratch rows and send it."""
+    """Make a frame from a datagram in the scratch rows, and send it."""
     packet = allocate(world)
     described = packet_of(world, packet)
     described.kind = SLOT_PROTOCOL
@@ -179,7 +179,7 @@ def _send(world: Record, worker: Record, row: Integer, length: Integer) -> None:
     described.sent_ps = world.now_ps
     frame = frame_address(world, packet)
     copy_bytes(np.uintp(frame), np.uintp(worker.headers), np.uintp(HEADERS_BYTES))
-    # The headers equal those of a worker's longest packet except for lengths and IPv4's checksum, which follow from the length.
+    # A worker's packets all have the same headers except for the lengths and IPv4's checksum.
     _set_lengths(frame, length)
     copy_bytes(
         np.uintp(frame + HEADERS_BYTES),
@@ -192,7 +192,7 @@ def _send(world: Record, worker: Record, row: Integer, length: Integer) -> None:
 
 @compiled
 def _set_lengths(frame: Integer, payload: Integer) -> None:
-    """Write IPv4's and UDP's lengths and IPv4's checksum; the checksum in the frame is that with a length of 0."""
+    """Write IPv4's and UDP's lengths, and adjust IPv4's checksum, which was computed with a length of 0."""
     header = carray(pointer(frame), (HEADERS_BYTES,), np.uint8)
     total, datagram = payload + 28, payload + 8
     header[16] = total >> 8
