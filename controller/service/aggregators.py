@@ -1,9 +1,9 @@
-"""Aggregators on hosts: the switch's program in an embedded switch, for jobs that no switch adds for, and for ranks of one host.
+"""Aggregators on hosts: embedded switches that add for jobs without a switch, or as leaves below another switch.
 
 An agent on the host registers with the controller and keeps a stream to it. When the first job needs an aggregator, the
-controller has an agent start the embedded switch, and then treats it as a switch with one port, which all workers reach by the
-paths of their network. A leaf's switch already runs when its agent registers, and adds below another switch: for the workers of
-a network that the agent names, or only for ranks of its host, which have started the leaf (`leaves`).
+controller has an agent start the embedded switch, and then treats it as a switch with one port, to which all workers send over
+their network. A leaf's switch already runs when its agent registers. A leaf adds below another switch, for the workers of a
+network that the agent names, or for the ranks on its own host, which have started it (`leaves`).
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from topologies.addresses import ipv4_int, ipv4_prefix, mac_int, mac_of
 
 log = logging.getLogger(__name__)
 
-START_S = 120.0  # How long an agent may take to start its switch, in seconds: a first start compiles.
+START_S = 120.0  # Time limit for an agent to start its switch, in seconds; a first start compiles.
 
 
 class HostState(Enum):
@@ -71,7 +71,7 @@ class Aggregators:
     ) -> None:
         self._tls = tls
         self.hosts: dict[str, AggregatorHost] = {}  # The hosts, by name.
-        # Called when a job that waits for a host may go on.
+        # Called when a job that waits for a host may proceed.
         self.on_changed: Callable[[], None] = lambda: None
         self._network = network
         self._start_s = start_s
@@ -133,7 +133,7 @@ class Aggregators:
         return self.runs(host, message)
 
     def runs(self, host: AggregatorHost, message: jobs_pb2.Started) -> SwitchSite | None:
-        """Process, as `started` does, a switch that may have run before its agent registered."""
+        """Process a switch that may already have run when its agent registered, as `started` does."""
         host.timer.stop()
         if message.failure:
             self._fail(host, f"aggregator {host.name} cannot start: {message.failure}")

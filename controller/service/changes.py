@@ -1,9 +1,9 @@
-"""The one order of a change: in memory, on disk, then in everything that leaves the process.
+"""Changes of jobs, always in one order: memory, disk, then messages and switches.
 
 A block under `Changes.of` changes memory and does not wait. At its end, the store writes the whole change in one transaction. If
-the transaction fails, memory is restored, and nothing has left the process: messages, timers and transitions of the event log
-follow once the change is on disk. Switches come last, and get the state that is then in memory. If a switch refuses or does not
-answer, either the reconciliation that begins its next session brings it to that state, or the job ends.
+the transaction fails, memory is restored. Messages, timers and transitions of the event log follow only once the change is on
+disk, so a failed change has no effect outside. Switches come last, and get the state that is then in memory. If a switch refuses
+or does not answer, the reconciliation at the beginning of its next session installs that state, or the job ends.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class ChangingJob(Protocol):
     """A job whose attributes a change may set; hashed by identity."""
 
     record: JobRecord
-    on_disk: JobRecord | None  # The record as it was saved last.
+    on_disk: JobRecord | None  # The last saved record.
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ class ChangingJob(Protocol):
         """The members without a rank."""
 
     def to_keep(self) -> JobRecord | None:
-        """Return the record that is to be on disk; None if the store is to have none of the job."""
+        """Return the record to save; None if the store is to have no record of the job."""
 
 
 J = TypeVar("J", bound=ChangingJob)
@@ -119,7 +119,7 @@ class Changes(Generic[J]):
         self._writes.append(lambda: call(*arguments))
 
     def after(self, call: Callable[..., object], *arguments: object) -> None:
-        """Make a call that cannot be undone: once the open block is on disk, or at once if no block is open."""
+        """Make an irreversible call: once the open block is on disk, or at once if no block is open."""
         if self._depth:
             self._then.append(lambda: call(*arguments))
         else:
@@ -147,9 +147,9 @@ class Changes(Generic[J]):
         self.after(self._events.note, subject, event, state, reason)
 
     def certainly(self, call: Callable[..., object], *arguments: object) -> None:
-        """Change jobs because of an event that has happened; while the store fails, try again.
+        """Apply a change that cannot be refused, as its event has happened; retry while the store fails.
 
-        `call`: makes the change; checks each time whether there is anything left to change.
+        `call`: makes the change; it must check each time whether anything is left to change.
         """
         try:
             call(*arguments)
@@ -168,7 +168,7 @@ class Changes(Generic[J]):
         self._timer.stop()
 
     def _retry(self) -> None:
-        """Make the waiting calls in order, up to the first on which the store fails, as each call may block on the store."""
+        """Make the waiting calls in order until the store fails again, as each failing call may block."""
         self._timer.stop()
         try:
             for call, arguments in list(self._owed):
@@ -183,7 +183,7 @@ class Changes(Generic[J]):
                 self._timer.start(RETRY_S, self._retry)
 
     def _save(self) -> None:
-        """Write the changed records of the open block's jobs: those of operated or running jobs are kept, others deleted."""
+        """Write the changed records of the open block's jobs; delete those that `to_keep` omits."""
         due = {job: job.to_keep() for job in self._jobs}
         due = {job: kept for job, kept in due.items() if kept != job.on_disk}
         if not due and not self._writes:

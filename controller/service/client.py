@@ -1,4 +1,4 @@
-"""The client by which operators, and programs for them, call a controller service."""
+"""The client with which operators and their programs call a controller service."""
 
 import os
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ class OperatorClient(Closing):
         return list(self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest(ended=ended)).jobs)
 
     def share(self) -> tuple[str, float]:
-        """Return the rule by which jobs share slots, empty if they do not, and Jain's fairness index of their shares."""
+        """Return the rule by which jobs share slots (empty: they do not) and Jain's fairness index of their shares."""
         reply = self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest())
         return reply.share, reply.jain
 
@@ -71,7 +71,7 @@ class OperatorClient(Closing):
         return cast(JobView, self._call(self._stub.GetJob, jobs_pb2.JobName(name=name)))
 
     def create_job(self, name: str, world_size: int, **request: Any) -> JobView:
-        """Make a job that workers then join by its name; `request` has the other fields of `JobRequest`."""
+        """Create a job that workers then join by name; `request` has the other fields of `JobRequest`."""
         message = JobRequest(name, world_size, **request).create_message()
         return cast(JobView, self._call(self._stub.CreateJob, message))
 

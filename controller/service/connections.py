@@ -9,7 +9,7 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream
 
 CLIENT_TIMEOUT_S: Final = 10.0
-"""Time limit from the opening of a connection, TLS included, to the end of its answer; also for a viewer to take a snapshot."""
+"""Time limit of a connection, from its opening to the end of the answer, and of a viewer for taking a snapshot."""
 MOST_CONNECTIONS: Final = 256
 MOST_VIEWERS: Final = 192  # Connections that viewers may hold; the others are for requests that end.
 LARGEST_HEADER: Final = 16 << 10
@@ -19,8 +19,8 @@ LARGEST_BODY: Final = 4 << 10  # No request needs a body.
 class Connections(HTTPServer):
     """An HTTP server that takes one request per connection and limits the number of connections.
 
-    If there is no room for another connection, the address with the most connections loses its oldest one. So a client that
-    sends its request at once is answered even among many slow clients, and even if all share one address, as on loopback.
+    If a further connection would exceed the limit, the address with the most connections loses its oldest one. So a client that
+    sends its request at once is answered despite many slow clients, even from the same address, as on loopback.
     """
 
     def initialize(self, *arguments: Any, **options: Any) -> None:
@@ -40,7 +40,7 @@ class Connections(HTTPServer):
         super().handle_stream(stream, address)
 
     def keep(self, stream: IOStream) -> bool:
-        """Let a viewer's connection last, if there is room for it."""
+        """Remove the deadline of a viewer's connection; return False if there are too many viewers."""
         if stream.closed():
             return False
         address, deadline = self._open[stream]

@@ -1,4 +1,4 @@
-"""The event log: every transition of a job, of a member and a switch's connection, with its time and reason.
+"""The event log: every transition of jobs, members and switch connections, with its time and reason.
 
 All transitions go through the `EventLog`, which alone keeps history: the process's log, the metrics, `netsum job watch` and
 `netsum job events` read it. The log keeps the last `EVENTS_KEPT` transitions, in memory and in the store.
@@ -59,7 +59,7 @@ class Transition(NamedTuple):
     job: str
     rank: int
     switch: str
-    # before, event, after: the states' and the event's values; `before` is empty where a subject begins.
+    # before, event, after: the states' and the event's values; `before` is empty for a subject's first state.
     before: str
     event: str
     after: str
@@ -75,7 +75,7 @@ class Transition(NamedTuple):
 class EventLog:
     """The transitions of one controller."""
 
-    store: JobStore | None = None  # Keeps the transitions beyond the process; None: no store does.
+    store: JobStore | None = None  # Keeps the transitions across restarts; None: they are lost.
 
     def __post_init__(self) -> None:
         earlier = self.store.transitions() if self.store is not None else []

@@ -1,4 +1,4 @@
-"""Calls of other threads into the controller's event loop, which may have ended."""
+"""Calls from other threads into the controller's event loop, which may have ended."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ async def result_in(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, A
     try:
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)
     except RuntimeError:
-        coroutine.close()  # Else Python warns that it was never awaited.
+        coroutine.close()  # Otherwise Python warns that the coroutine was never awaited.
         raise
     try:
         return await asyncio.wait_for(asyncio.wrap_future(future), RESULT_TIMEOUT_S)

@@ -46,7 +46,7 @@ class Installation:
                 continue
 
             def install(tables: SwitchTables, switch: str = switch, part: Job = part) -> None:
-                if job.installed.get(switch) != epoch:  # Else a new session with the switch has written it.
+                if job.installed.get(switch) != epoch:  # Otherwise a new session has written the epoch.
                     tables.install(part)
 
             await self.link(switch).call(install)
@@ -56,22 +56,22 @@ class Installation:
         return True
 
     async def vacate(self, job: ServiceJob) -> None:
-        """Delete a job's entries from its switches, now or by the reconciliation that begins the next session with a switch."""
+        """Delete a job's entries from its switches: now, or by the reconciliation at the beginning of a switch's next session."""
         for switch, part in reversed(job.parts.items()):
 
             def withdraw(tables: SwitchTables, switch: str = switch, part: Job = part) -> None:
-                if job.parts.get(switch) is part:  # Else the switch has a later epoch, which must stay.
+                if job.parts.get(switch) is part:  # Otherwise the switch has a later epoch, which must stay.
                     tables.withdraw(part)
 
             try:
                 await self.link(switch).call(withdraw)
-            except SwitchRefusedError as fault:  # No job receives its slots before the switch is reconciled.
+            except SwitchRefusedError as fault:  # The slots stay reserved until the switch is reconciled.
                 await self.link(switch).lose(fault)
             except ControllerError:
-                pass  # No session: the next one begins with a reconciliation, which removes the job.
+                pass  # There is no session; the reconciliation of the next one removes the job.
 
     async def reset_counters(self, job: ServiceJob) -> None:
-        """Set the counters of a job's id to zero, as they still have the counts of the job that had the id before.
+        """Zero the counters of a job's id, which still hold the counts of the id's previous job.
 
         Raises ControllerError if a switch refused or did not answer.
         """

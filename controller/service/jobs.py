@@ -137,11 +137,11 @@ class Member:
 class ServiceJob:
     """A job that has not ended."""
 
-    record: JobRecord  # The job's record, as the store is to have it.
+    record: JobRecord  # The job's record, as it is to be saved.
     # Called with the job and an event after its state has changed.
     changed: Callable[["ServiceJob", JobEvent], None]
     changes: "Changes[ServiceJob]"  # Defers transitions and messages until a change is on disk.
-    on_disk: JobRecord | None = None  # The record that the store has; None: it has none.
+    on_disk: JobRecord | None = None  # The record in the store; None: there is none.
     # The members by rank. A worker that left a running job stays a member until a restart.
     members: dict[int, Member] = field(default_factory=dict)
     # Members of workers that wait to be added when the job is resized.
@@ -189,7 +189,7 @@ class ServiceJob:
         self.changed(self, event)
 
     def to_keep(self) -> JobRecord | None:
-        """Return a copy of the record for the store; None if the job needs none, as its workers would make the job anew."""
+        """Return a copy of the record for the store; None for a job that its workers would create again."""
         operated = self.record.operated and self.state is not JobState.ENDED
         return self.record.copy() if operated or self.record.running else None
 
@@ -219,7 +219,7 @@ class ServiceJob:
         return (member for member in self.members.values() if not member.worker.left)
 
     def current_and_joining(self) -> Iterator[Member]:
-        """Iterate over the members whose workers have not left, and those of newcomers."""
+        """Iterate over the members whose workers have not left, and over the newcomers."""
         yield from self.present()
         yield from self.newcomers
 

@@ -1,4 +1,4 @@
-"""Detection of stragglers: by the workers' reported durations, the worker of a job that begins most collectives last."""
+"""Detection of stragglers: the worker of a job that begins most collectives last, found from the reported durations."""
 
 import statistics
 from collections import Counter, deque
@@ -9,9 +9,9 @@ from host_agent.durations import MOST
 from host_agent.job_api.jobs_pb2 import Durations
 
 WINDOW: Final = 1000
-"""The number of newest collectives that are evaluated."""
+"""Number of recent collectives that are evaluated."""
 _PENDING: Final = 4096
-"""The maximum number of collectives that only some workers have reported."""
+"""Maximum number of collectives kept until all workers have reported them."""
 LEAST_COLLECTIVES: Final = 20
 LEAST_NS: Final = 100_000
 LEAST_PART: Final = 0.01
@@ -22,8 +22,8 @@ LEAST_PART: Final = 0.01
 class LastRank:
     """A worker that was the last to begin most of the newest collectives.
 
-    `share`: the share of `collectives` that the worker began last. `late_ns`: the median, over that share, of the time from the
-    beginning of the last other worker to the worker's own.
+    `share`: the share of `collectives` that the worker began last. `late_ns`: how much later than the last other worker it began
+    them (median).
     """
 
     rank: int

@@ -1,7 +1,8 @@
-"""Waiting for leaves on hosts: the switches that ranks of a job on one machine share, below the switch that the machine is on.
+"""Leaves on hosts, and the jobs that wait for them.
 
-A rank starts a leaf when the controller asks for it, and the leaf's agent then registers like that of any aggregator. The job
-waits for the leaf for a limited time, then goes on without it.
+A leaf is a switch that the ranks of a job on one machine share; it adds below the machine's switch. A rank starts a leaf when the
+controller asks for it, and the leaf's agent then registers like that of any aggregator. The job waits for the leaf for a limited
+time, then proceeds without it.
 """
 
 import asyncio
@@ -16,13 +17,13 @@ from host_agent.job_api.jobs_pb2 import ToWorker
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 60.0  # How long after a failure no job waits for the same leaf, in seconds.
+RETRY_S = 60.0  # Time after a failed wait in which no job waits for the same leaf again, in seconds.
 
 
 class Leaves:
     """The leaves that jobs wait for.
 
-    `wait_s`: how long a job waits for a leaf, in seconds. `on_changed`: called when a job that waits may go on.
+    `wait_s`: how long a job waits for a leaf, in seconds. `on_changed`: called when a waiting job may proceed.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Leaves:
         self._until: dict[str, float] = {}  # The end of the wait for each leaf, on the loop's clock.
 
     def wait_for(self, job: ServiceJob) -> bool:
-        """Have ranks start the leaves that a job lacks; return whether it waits for any, with the reason in the job."""
+        """Have ranks start the leaves that a job lacks; return whether the job waits, and set its reason."""
         loop, record = asyncio.get_running_loop(), job.record
         coming = set()
         for name in self._trees.leaves_of(record) - self._switches.ready:
@@ -53,7 +54,7 @@ class Leaves:
         return bool(coming)
 
     def fail(self, name: str, reason: str) -> None:
-        """Let jobs go on without a leaf that cannot be started."""
+        """Let jobs proceed without a leaf that cannot be started."""
         if (
             name not in self._switches.ready
             and self._until.get(name, 0.0) > asyncio.get_running_loop().time()

@@ -1,8 +1,8 @@
-"""The connection to one switch: connecting, reconnecting, standing by, one request at a time.
+"""The connection to one switch: it connects, reconnects, stands by, and carries out one request at a time.
 
 The P4Runtime session blocks, so it has a thread of its own; everything else runs in the event loop's thread. Requests are
-carried out in order. After a broken connection, no request is carried out before the switch has been reconciled, so no job is
-admitted beside remains of another.
+carried out in order. After a broken connection, no request is carried out before the switch has been reconciled, so that no job
+is admitted while the switch still holds entries of an ended job.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Taken = TypeVar("Taken")
 def opened(
     site: SwitchSite, files: CompiledFiles, election_id: int, on_change: Callable[[], None]
 ) -> P4RuntimeWriter:
-    """Open a session with a switch, and return its writer; raises as `P4RuntimeSession`."""
+    """Open a session with a switch, and return its writer; raise the errors of `P4RuntimeSession`."""
     return P4RuntimeWriter(
         P4RuntimeSession(site.p4runtime, site.device_id, election_id, REQUEST_TIMEOUT_S, site.tls, on_change),
         files,
@@ -43,9 +43,9 @@ def opened(
 class SwitchLink:
     """The link to one switch.
 
-    `election_id`: the controller with the highest one is primary. `bring_up`: called at the beginning of each session,
-    before any request; reconciles the switch. `events`: the log of the link's transitions, in which a repeated failure for
-    the same reason is recorded once. `open_writer`: as `opened`.
+    `election_id`: the controller with the highest election id is primary. `bring_up`: reconciles the switch; called at the
+    beginning of each session, before any request. `events`: the log of the link's transitions, which records repeated failures
+    for the same reason once. `open_writer`: opens a session, as `opened` does.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class SwitchLink:
             return await self.do(request)
 
     async def read(self, request: Callable[[SwitchTables], Result]) -> Result:
-        """Carry out a request for a view, which fails at once while the link is not ready.
+        """Carry out a request for a view; fail at once while the link is not ready.
 
         Raises SwitchUnreachableError, ControllerError: as `call`.
         """

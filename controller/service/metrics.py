@@ -25,7 +25,7 @@ _STATES = {jobs_pb2.GATHERING: "gathering", jobs_pb2.QUEUED: "queued", jobs_pb2.
 
 
 class Metrics:
-    """Reads the registry whenever Prometheus asks, in the thread of the registry's event loop."""
+    """The metrics, read from the registry at every scrape, in the thread of the registry's event loop."""
 
     def __init__(self, registry: JobRegistry, workers: JobMembers, loop: asyncio.AbstractEventLoop) -> None:
         self._registry = registry

@@ -1,7 +1,7 @@
 """The moves of a service's running jobs: messages to their workers, deadlines, and retries.
 
-`controller.moves` decides how a move continues after a worker's answer. A move can be given up until it is carried out; the
-workers then go on in the old epoch, which the switches still hold.
+`controller.moves` decides how a move continues after a worker's answer. Until a move is carried out, it can be given up; the
+workers then resume in the old epoch, which the switches still hold.
 """
 
 import itertools
@@ -20,7 +20,8 @@ from host_agent.words import plural
 FIRST_BACKOFF_S = 1.0
 LAST_BACKOFF_S = 60.0
 
-_attempts = itertools.count(1 + secrets.randbits(31))  # Not those of an earlier controller.
+# Random, as workers may answer an attempt of an earlier controller.
+_attempts = itertools.count(1 + secrets.randbits(31))
 
 
 @dataclass
@@ -28,7 +29,8 @@ class _Waiting(Move):
     """A move with the timer that gives it up."""
 
     timer: Timer = field(default_factory=Timer)
-    attempt: int = field(default_factory=_attempts.__next__)  # Tells its answers from those to earlier moves.
+    # Distinguishes answers to this move from answers to earlier moves.
+    attempt: int = field(default_factory=_attempts.__next__)
 
     def hold(self, job: ServiceJob) -> ToWorker:
         """Return the message to a worker at this stage."""
@@ -87,7 +89,7 @@ class Moves:
                 self._watch_the_last(job, move)
                 return None
             case MoveStep.HOLD:
-                move.timer.stop()  # A worker may compute for long before the collective that others have begun.
+                move.timer.stop()  # A worker may compute for a long time before it begins the collective of the others.
                 self._watch_the_last(job, move)
                 job.send(move.hold(job))
                 return None
@@ -95,7 +97,7 @@ class Moves:
         return move
 
     def notify(self, job: ServiceJob, member: Member) -> None:
-        """Tell a worker that has reattached whether the move of its job goes on or was given up."""
+        """Tell a reattached worker whether the move of its job continues or was given up."""
         move = self._moves.get(job)
         if move is not None:
             member.send(move.hold(job))
@@ -103,7 +105,7 @@ class Moves:
             member.send(_release(job))
 
     def give_up(self, job: ServiceJob, reason: str) -> None:
-        """Give up a job's move, if it has one; workers of a held job go on in the present epoch."""
+        """Give up a job's move, if it has one; workers of a held job resume in the present epoch."""
         move = self._moves.pop(job, None)
         if move is None:
             return
@@ -137,7 +139,7 @@ class Moves:
             self.drop(job)
 
     def _watch_the_last(self, job: ServiceJob, move: _Waiting) -> None:
-        """Start the timer for the other workers once one has ended all collectives before the boundary."""
+        """Start the timer for the other workers once a worker has ended all collectives before the boundary."""
         if not move.timer and move.last:
             self._start_timer(job, move)
 

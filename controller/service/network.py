@@ -1,4 +1,4 @@
-"""The switches and hosts of a controller, and reading them from the folder of a testbed.
+"""The switches and hosts of a controller, and their description in a testbed's run folder.
 
 Failures raise `ConfigError` with the reason.
 """
@@ -34,9 +34,9 @@ class SwitchSite:
     mac: str
     stations: Mapping[str, int]  # The port to every host and other switch, by MAC address.
     ports: Mapping[int, PortSite] = field(default_factory=dict)  # Names and peers of the ports, where known.
-    # The port to each neighbouring switch, by its name; of several cables, the same one at both ends.
+    # The port to each neighbouring switch, by the switch's name; of parallel links, both ends name the same one.
     neighbours: Mapping[str, int] = field(default_factory=dict)
-    # Ports of links outside the network's spanning tree; flooded packets do not leave there, as they would circulate.
+    # Ports of links outside the network's spanning tree; packets flooded there would circulate.
     spare_ports: frozenset[int] = frozenset()
     tls: TlsFiles = PLAINTEXT  # Certificates for the P4Runtime server.
     # Id of a process on this machine in the network namespace of the switch's interfaces; None: the controller's namespace.
@@ -52,7 +52,7 @@ class HostSite:
     ip: str
     mac: str
     switch: str  # The switch that the host is on.
-    # (address, UDP port) at which the host reaches the switch, if it is not the switch's own; None: the switch's own.
+    # (address, UDP port) at which the host reaches the switch; None: the switch's own.
     sends_to: tuple[str, int] | None = None
 
 
@@ -92,9 +92,9 @@ class ControlledNetwork:
 def switch_site(
     topology: Topology, name: str, p4runtime: str, *, names: Mapping[int, str], tls: TlsFiles = PLAINTEXT
 ) -> SwitchSite:
-    """Return a switch of a network.
+    """Return the site of a switch in a network.
 
-    `names`: of its ports, by number, where known.
+    `names`: names of its ports, by number, where known.
     """
     spec = topology.switches[name]
     return SwitchSite(

@@ -104,7 +104,7 @@ def _network(whole: Fields, path: Path) -> ControlledNetwork:
 
 
 def _link(table: Fields, panels: Mapping[str, "_Panel"], earlier: list[LinkSpec]) -> LinkSpec:
-    """Read a link between two switches, whose ports no earlier link has."""
+    """Read a link between two switches; refuse a port that an earlier link uses."""
     switches, ports = table.get("switches", _as_it_is, None), table.get("ports", _as_it_is, None)
     pairs = all(isinstance(each, list) and len(each) == 2 for each in (switches, ports))
     if not pairs or any(each not in list(panels) for each in switches):
@@ -135,7 +135,7 @@ def _tls(table: Fields, folder: Path) -> TlsFiles:
 
 
 class _Panel:
-    """The ports of a switch, by number or, if the file names an output of ``pm show``, by their names on the front panel."""
+    """The ports of a switch, by number or, if `pm_show` names a saved output of ``pm show``, by front-panel name."""
 
     def __init__(self, switch: str, table: Fields, folder: Path) -> None:
         self._switch = switch
@@ -151,10 +151,10 @@ class _Panel:
                 raise FieldError(table.place, f"pm_show: {file}: {error}") from None
         self.names = {
             port: name for name, port in self._ports.items()
-        }  # Names on the front panel, where known.
+        }  # Front-panel names by port number, where known.
 
     def number(self, written: object, place: str) -> int:
-        """Return the number of a port as P4Runtime knows it."""
+        """Return the P4Runtime number of a port."""
         if isinstance(written, str):
             if not self._source:
                 raise FieldError(

@@ -1,4 +1,4 @@
-"""The waiting jobs: those in line for slots, and others, which have slots or do not queue for them."""
+"""The waiting jobs: those in line for slots, and others, which hold slots or do not queue for them."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from controller.service.states import JobEvent
 class JobQueues:
     """The queues of a controller: one for each switch, and one, whose name is empty, for all jobs on trees.
 
-    Jobs in line for slots may be thousands, so they are kept apart from the others, of which a switch has a few hundred.
+    Thousands of jobs may be in line for slots, so they are kept apart from the few hundred others of a switch.
     """
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class JobQueues:
         self._others: dict[str, dict[ServiceJob, None]] = {}
 
     def on(self, job: ServiceJob, event: JobEvent) -> None:
-        """Give a job a place when it begins to wait, and take the place when it waits no longer."""
+        """Give a job a place when it begins to wait, and remove the place when the wait ends."""
         if event is JobEvent.ENQUEUE:
             self._asked += 1
             job.queue_place = job.queue_place or self._asked
@@ -27,7 +27,7 @@ class JobQueues:
         self.sort_in(job)
 
     def sort_in(self, job: ServiceJob) -> None:
-        """Put a waiting job into the right queue after it has got a place, reserved slots or given its slots up."""
+        """Put a job into the right queue after its place or its slots have changed."""
         lines_up = job.record.request.if_full == "queue" and not job.record.job_id
         for jobs, belongs in zip(self._of(job), (lines_up, not lines_up), strict=True):
             if belongs and job.queue_place:
@@ -40,7 +40,8 @@ class JobQueues:
         held = [job in jobs for jobs in self._of(job)]
         self.sort_in(job)
         for jobs, was_there in zip(self._of(job), held, strict=True):
-            if job in jobs and not was_there:  # Else nothing changes, as `waiting` may be iterating.
+            # In other cases, the queue must not change, as `waiting` may iterate over it.
+            if job in jobs and not was_there:
                 ordered = sorted(jobs, key=lambda each: each.queue_place)
                 jobs.clear()
                 jobs.update(dict.fromkeys(ordered))
@@ -61,7 +62,7 @@ class JobQueues:
         return any(map(self.ahead, self._others))
 
     def waiting(self, queue: str) -> Iterator[ServiceJob]:
-        """Iterate over the jobs that can be served now: all that are not in line, then the line up to the first job that stays.
+        """Iterate over the jobs to serve now: all that are not in line, then the line up to the first job that stays in it.
 
         The caller serves each job before it takes the next.
         """

@@ -29,7 +29,7 @@ class WorkerRecord:
 
     @property
     def endpoint(self) -> WorkerEndpoint:
-        """The worker as the switch that adds for it sees it."""
+        """The worker's endpoint, as its switch sees it."""
         return WorkerEndpoint(
             port=self.port,
             ip=self.ip,
@@ -43,11 +43,11 @@ class WorkerRecord:
 class JobRecord:
     """A job that has not ended: its request and its state."""
 
-    request: JobRequest  # As requested, with the controller's defaults; a resize replaces it by one of another world size.
+    request: JobRequest  # The request, with the controller's defaults; a resize changes its world size.
     switch: str = (
         ""  # The switch that adds for the job; in a tree of switches the root, empty until it is chosen.
     )
-    operated: bool = False  # Whether an operator created it; else its first worker did.
+    operated: bool = False  # Whether an operator created the job, or it was restarted.
     created: float = 0.0  # Unix time in seconds.
     running: bool = False  # Whether the switch holds, or may hold, the current epoch.
     restarts: int = 0  # Number of earlier epochs.
@@ -63,10 +63,10 @@ class JobRecord:
     # The first slot on each switch below `switch` in its tree, by the switch's name.
     below: dict[str, int] = field(default_factory=dict)
     moves: int = 0  # How often the job has got other slots while it ran.
-    # The epoch before the current one, if the workers go on from it without a restart; else 0.
+    # The epoch from which the workers moved to the current one without a restart; 0: none.
     moved_from: int = 0
     aggregator: str = ""  # The host that adds for the job in place of switches; empty: none does.
-    home: str = ""  # The switch to return to from a host; empty: the root of the tree then.
+    home: str = ""  # The switch to which a job on a host returns; empty: the root of a tree chosen then.
     workers: dict[int, WorkerRecord] = field(default_factory=dict)  # The workers that have joined, by rank.
 
     @property
@@ -81,7 +81,7 @@ class JobRecord:
 
     @property
     def slots(self) -> Slots:
-        """How many slots the job is to have, as requested, or the controller's default."""
+        """The slots that the job is to have: as requested, or the controller's default."""
         assert self.request.slots is not None, "the controller has settled it"
         return self.request.slots
 

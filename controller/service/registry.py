@@ -1,6 +1,6 @@
-"""The state of one controller: its jobs, their slots on switches, and the parts that decide which slots they could get.
+"""The state of one controller: its jobs, their slots on switches, and the parts that decide on slots.
 
-Nothing here takes a job to its next state: `scheduler` does. The registry is used only in the event loop's thread.
+Only `scheduler` takes a job to its next state. The registry is used only in the event loop's thread.
 
 Failures raise `RefusalError` with the reason.
 """
@@ -51,7 +51,7 @@ class RegistryOptions:
     start_s: float = START_S  # How long an aggregator on a host may take to start, in seconds.
     # How long a job waits for a leaf that its ranks on one host are to share, in seconds.
     leaf_s: float = 30.0
-    unix_seconds: Callable[[], float] = time.time  # The clock from which epochs are made.
+    unix_seconds: Callable[[], float] = time.time  # The clock from which epoch numbers are derived.
 
 
 class JobRegistry:
@@ -74,12 +74,12 @@ class JobRegistry:
         self.queues = JobQueues()  # The jobs that wait.
         self.events = EventLog(store)  # The transitions of jobs, members and links.
         ledgers = Ledgers({name: self.new_ledger(name) for name in network.switches})
-        # Carries out changes of jobs in memory, on disk and in what follows.
+        # Carries out changes of jobs in memory, on disk, and then in messages.
         self.changes = Changes(store, self.events, ledgers, self.queues.put_back)
         self.switches = Installation()  # The links to the switches, and the jobs' entries on them.
         # The hosts that can add for jobs that no switch takes.
         self.aggregators = Aggregators(network, options.start_s, tls)
-        # trees, shares, reservations: the placement of jobs, their shares of the slots, and the slots that they can get now.
+        # trees, shares, reservations: placement of jobs, their shares of the slots, and the slots available to them now.
         self.trees = JobTrees(network, ledgers, files.capabilities)
         self.shares = Shares(options.share, options.least_slots, self.trees, self.jobs)
         self.reservations = Reservations(
@@ -87,7 +87,7 @@ class JobRegistry:
         )
 
     def new_ledger(self, switch: str) -> JobLedger:
-        """Return an empty ledger for a switch, whose epochs go on from the last one in the store."""
+        """Return an empty ledger for a switch; its epochs continue from the last one in the store."""
         return JobLedger(self.files.capabilities, self.store.switch(switch)[0])
 
     def find(self, name: str) -> ServiceJob:
@@ -118,7 +118,7 @@ class JobRegistry:
         on_host = request.on_host or not self.network.switches
         spread = self.trees.spreads(request.switch) and not request.quorum and not on_host
         check_world(request.world_size, self.trees.most_workers(spread))
-        # A request that states no number of slots is not disappointed by a smaller one.
+        # A request without a number of slots, where the default is a share, may get fewer instead of being refused.
         takes_less = (
             request.slots is None and isinstance(self.options.slots, Share) and request.if_full == "refuse"
         )
@@ -141,7 +141,7 @@ class JobRegistry:
         return self.job_of(record)
 
     def job_of(self, record: JobRecord) -> ServiceJob:
-        """Return a job with a record."""
+        """Return a job that has a record as its state."""
         return ServiceJob(record, self.queues.on, self.changes)
 
     def _switch_for(self, asked: str, host: HostSite | None, spread: bool) -> str:

@@ -30,10 +30,10 @@ def host_for(
 ) -> HostSite:
     """Return the host a worker runs on.
 
-    If `ControlledNetwork.any_place` allows any host, it is that with the fewest workers of the same job; among equals, the host
-    with the fewest workers of all jobs, then the first host from number `rank` on.
+    If `ControlledNetwork.any_place` allows any host, the one with the fewest workers of the same job is chosen; among equals,
+    the one with the fewest workers of all jobs, then the first one from number `rank` on.
 
-    With `aggregators`, which workers reach without the network's switches, a worker may be on a host that is on no switch.
+    With `aggregators`, a worker's host need not be on a switch, as workers reach aggregators without one.
     """
     host = network.host_of(request.addresses)
     if host is not None:
@@ -125,7 +125,7 @@ def check_join(job: ServiceJob, request: jobs_pb2.JoinRequest) -> None:
             f"worker {request.rank} of job {job.name} has left ({member.worker.left}): restart the job to let it join again",
         )
     if member.outbox is None and not record.running:
-        job.remove_member(request.rank)  # The same worker without its lease, or its replacement.
+        job.remove_member(request.rank)  # The detached worker comes back without its lease, or is replaced.
         return
     raise RefusalError(
         Kind.TAKEN,
@@ -138,15 +138,16 @@ def same_secret(held: str, shown: str) -> bool:
     return secrets.compare_digest(held.encode(), shown.encode())
 
 
-MAX_NUMBER = 1e15  # No duration, rate, weight or share in a message is larger.
+MAX_NUMBER = 1e15  # Limit of the durations, rates, weights and shares in a message.
 MAX_TEXT = 1000
-"""Limit of the characters of a text and the elements of a list in a message: errors repeat them, and must fit a trailer."""
+"""Limit of the characters of a text and the elements of a list in a message; errors quote them and must fit a gRPC trailer."""
 
 
 def check_message(message: Message) -> None:
-    """Refuse a message with a value, at any depth, that no client of netsum's sends.
+    """Refuse a message with an invalid value at any depth.
 
-    Such a value is a floating-point number that is NaN or too large, a negative duration, or a text or list that is too long.
+    Invalid are floating-point numbers that are NaN or too large, negative durations, and texts or lists that are too long or not
+    printable.
     """
     for field, value in message.ListFields():
         several = not isinstance(value, str | bytes | Message) and hasattr(value, "__len__")
@@ -174,7 +175,7 @@ def _check_value(name: str, value: object) -> None:
 
 
 def check_new_name(name: str, of: str) -> None:
-    """Refuse an invalid name of a job or an aggregator that is not known yet: older state files may have invalid names."""
+    """Refuse an invalid name of a new job or aggregator; known names are not checked, as older state files may have others."""
     try:
         check_name(name)
     except ValueError as expected:
@@ -188,7 +189,7 @@ def check_udp_port(port: int) -> None:
 
 
 def check_request(request: JobRequest) -> None:
-    """Refuse a request with a value that no job has."""
+    """Refuse a request with an invalid value."""
     try:
         request.check()
     except ValueError as expected:
@@ -198,8 +199,8 @@ def check_request(request: JobRequest) -> None:
 def check_quorum_switch(record: JobRecord, rank: int, host: HostSite) -> None:
     """Refuse a worker of a job with a quorum that is on another switch than the job.
 
-    Raises DisagreementError if no operator created the job, as its workers would wait for one another in vain. Raises
-    RefusalError if an operator did, as another worker may come in this one's place.
+    Raises DisagreementError, which ends the job, if no operator created it, as its workers would wait for each other in vain.
+    Raises RefusalError if an operator created it, as another worker may take this one's place.
     """
     if not record.request.quorum or host.switch in ("", record.home or record.switch):
         return
@@ -214,7 +215,7 @@ def check_quorum_switch(record: JobRecord, rank: int, host: HostSite) -> None:
 def check_world(world_size: int, most: int) -> None:
     """Refuse an invalid world size.
 
-    `most`: how many workers the switches can add for.
+    `most`: the number of workers for which the switches can add.
     """
     if not 1 <= world_size <= most:
         of_a_tree = f" here, {MAX_CHILDREN} at each switch" if most > MAX_CHILDREN else ""
@@ -222,7 +223,7 @@ def check_world(world_size: int, most: int) -> None:
 
 
 def read_request(message: jobs_pb2.CreateJobRequest | jobs_pb2.JoinRequest) -> JobRequest:
-    """Read the request for a job of an operator or a worker that joins; raises RefusalError for what no client sends."""
+    """Read an operator's or a joining worker's request for a job; raise RefusalError if a value is unknown."""
     try:
         return read_job_request(message)
     except ValueError as unknown:

@@ -1,4 +1,4 @@
-"""The slots that a job gets: on its switches, as its share of them, or on an aggregator host."""
+"""The slots that a job gets on its switches, in full or as a share, or on an aggregator host."""
 
 from collections.abc import Mapping
 
@@ -17,11 +17,11 @@ from host_agent.words import plural
 
 
 class SlotsComingError(JobRefusedError):
-    """A job's slots are not available yet, but other jobs are about to give slots up, or an aggregator starts."""
+    """A job's slots are not available yet, but other jobs are about to give up slots, or an aggregator is starting."""
 
 
 class Reservations:
-    """Reserves slots for the jobs of a controller, and knows which jobs could have some."""
+    """Reserves slots for the jobs of a controller, and tells which jobs could get some."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Reservations:
         self._aggregators = aggregators
 
     def reserve(self, job: ServiceJob) -> None:
-        """Reserve a job id and slots for a job; `JobRefusedError` if they are not available; the message gives the reason."""
+        """Reserve a job id and slots for a job; raise `JobRefusedError` with the reason if they are not available."""
         try:
             if job.record.request.on_host:
                 raise JobRefusedError(f"job {job.name} is to be added on a host")
@@ -54,7 +54,7 @@ class Reservations:
         job.record.hold(held)
 
     def ahead_of(self, job: ServiceJob) -> str:
-        """Return how many jobs a job would wait behind if it lined up now; empty if none."""
+        """Describe the jobs behind which a job would wait if it queued now; return an empty text if there are none."""
         record = job.record
         ahead = self._queues.ahead(record.queue)
         if not ahead or job.queue_place or record.job_id or record.request.if_full != "queue":
@@ -76,9 +76,9 @@ class Reservations:
         return self._trees.reserve(record, self._switches.ready, self._share(job))
 
     def _share(self, job: ServiceJob) -> int | None:
-        """Return how many slots a job gets as its share; None where jobs do not share.
+        """Return how many slots a job gets as its share; None if jobs do not share slots.
 
-        Raises SlotsComingError if other jobs must give slots up first. Raises JobRefusedError if the job's share is 0.
+        Raises SlotsComingError if other jobs must give up slots first. Raises JobRefusedError if the job's share is 0.
         """
         if not self._shares.active:
             return None
@@ -104,7 +104,7 @@ class Reservations:
     def _on_a_host(self, job: ServiceJob, refusal: JobRefusedError) -> dict[str, Reservation]:
         """Reserve slots on an aggregator host for a job that no switch takes.
 
-        Raises SlotsComingError if a host starts its aggregator first. Raises JobRefusedError if no host has room.
+        Raises SlotsComingError if a host must first start its aggregator. Raises JobRefusedError if no host has room.
         """
         try:
             return self._trees.reserve_on_host(job.record, self._switches.ready)
@@ -119,7 +119,7 @@ class Reservations:
         raise JobRefusedError(f"{refusal}; {failures}" if failures else str(refusal)) from None
 
     def room_at_home(self, job: ServiceJob) -> int:
-        """Return how many slots a job on a host would get on its switches; 0 if the job has to stay."""
+        """Return how many slots a job on a host would get on its switches; 0 if it has to stay on the host."""
         home = job.record.at_home()
         ready = self._switches.ready
         try:
@@ -134,7 +134,7 @@ class Reservations:
         return asked if asked <= free else 0
 
     def take_home(self, job: ServiceJob, slots: int) -> None:
-        """Reserve slots on a job's switches in place of those on a host, or on the host again if there is no room any more."""
+        """Replace a job's slots on a host by slots on its switches, or by new ones on the host if the switches have no room."""
         record = job.record
         host = record.aggregator
         self.release(job)
@@ -146,7 +146,7 @@ class Reservations:
             job.reason = f"it stays on aggregator {host}: {refusal}"
 
     def has_other_switches(self, job: ServiceJob) -> bool:
-        """Whether a job on a tree could be added by switches that are ready."""
+        """Whether switches that are ready could form a tree for a job."""
         unplaced = job.record.at_home()
         try:
             self._trees.place(unplaced, self._switches.ready)
@@ -172,10 +172,7 @@ class Reservations:
         return True
 
     def check(self, record: JobRecord) -> None:
-        """Refuse a job whose slots no switch could grant, even an empty one.
-
-        Raises JobRefusedError with the reason.
-        """
+        """Raise JobRefusedError with the reason if not even an empty switch could grant a job's slots."""
         capacity = self._trees.capacity
         count = slots_for(record.slots, self._trees.lanes, capacity)
         SlotAllocator(capacity).allocate(

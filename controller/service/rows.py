@@ -1,6 +1,6 @@
-"""Jobs, hosts and transitions as rows of the state file, and checks for values that no controller writes.
+"""Jobs, hosts and transitions as rows of the state file, and checks of the values in rows.
 
-Such values, which an editor or a broken disk has left in a row, raise ValueError; the message names the value.
+A value that no controller writes, left by an editor or a broken disk, raises ValueError; the message names the value.
 """
 
 import json
@@ -19,7 +19,7 @@ _BOOLEANS: Final = ("operated", "running", "spread")
 _WORDS: Final = range(1 << 32)  # Numbers of 32 bits.
 _PORTS: Final = range(1 << 16)
 _COUNTS: Final = range(1 << 31)
-_LONGEST: Final = 1e15  # No number of seconds is larger.
+_LONGEST: Final = 1e15  # Limit of a number of seconds.
 _REQUEST_COLUMNS: Final = (
     *("name", "world_size", "slots", "if_full", "queue_s", "join_token", "idle_s", "weight", "quorum"),
 )
@@ -38,7 +38,7 @@ def job_row(job: JobRecord) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def read_job(row: dict[str, Any], options: dict[str, str]) -> JobRecord:
-    """Return a job without its workers, from what `job_row` returned; options of a later netsum are left out."""
+    """Return a job without its workers from its columns and options; skip options of a later netsum."""
     row = {**row}
     asked = {name: row.pop(name) for name in _REQUEST_COLUMNS}
     asked["slots"] = _read_slots(asked["slots"])

@@ -1,8 +1,9 @@
 """The steps of every job: waiting for slots, getting an epoch and admissions, moving to other slots, restarting, ending.
 
-Each step is one change (`changes`): memory, then the disk, then messages and the switches; the workers hear of an epoch when the
-switches have it. After a crash in between, the reconciliation that begins the next session with a switch repairs the difference
-(`sessions`). A job may take another step while one step waits for switches, so that step checks the job before it goes on.
+Each step is one change (`changes`): memory, then the disk, then messages and the switches. Workers are told of an epoch once the
+switches have it. After a crash in between, the reconciliation at the beginning of a switch's next session repairs the difference
+(`sessions`). While a step waits for switches, its job may take another step; the waiting step checks for that before it
+continues.
 """
 
 import asyncio
@@ -27,14 +28,14 @@ from host_agent.words import plural
 
 
 class Scheduler:
-    """Takes each job of a controller from one state to the next; nothing else does."""
+    """Takes each job of a controller from one state to the next; no other class does."""
 
     def __init__(self, registry: JobRegistry) -> None:
         self.registry = registry
         # The moves of running jobs that wait for workers.
         self.moves = Moves(registry.options.move_s, self.rebalance)
         self.changes = registry.changes
-        # Whether the controller is stopping. Streams that break then make no worker leave.
+        # Whether the controller is stopping; a broken stream then does not make its worker leave.
         self.closing = False
         self._trees = registry.trees
         self._switches = registry.switches
@@ -49,7 +50,7 @@ class Scheduler:
     # Waiting
 
     def enqueue(self, job: ServiceJob) -> None:
-        """Put a job into its queue: for slots, or to be started if all its workers have come."""
+        """Put a job into its queue: for slots, or to be started if all its workers have joined."""
         self.changes.after(job.timer.stop)
         if job.asked_at is None:
             job.asked_at = time.monotonic()
@@ -72,7 +73,7 @@ class Scheduler:
             self.end(job, f"no worker joined within {job.record.request.idle_s:g} s")
 
     def serve_soon(self, queue: str) -> None:
-        """Serve a queue in the background; requests before it begins are merged."""
+        """Serve a queue in the background; calls before the queue is served are merged."""
         if queue not in self._due:
             self._due.add(queue)
             self.begin(self._serve(queue))
@@ -91,7 +92,7 @@ class Scheduler:
             self.serve_soon("")
 
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a coroutine in the background: a client that goes away does not stop it."""
+        """Run a coroutine in the background, where a client's disconnection does not cancel it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -116,7 +117,7 @@ class Scheduler:
             and self._reservations.has_other_switches(job)
         )
         if job.state is not JobState.QUEUED:
-            # The epoch is being installed, which the sessions with the job's switches continue.
+            # The epoch is being installed; the sessions with the job's switches continue that.
             if elsewhere:
                 self.restart(job, job.reason)
             return
@@ -148,13 +149,13 @@ class Scheduler:
             job.send_gathering()
 
     def add(self, job: ServiceJob) -> None:
-        """Add a job that an operator creates, which gets slots or waits for them.
+        """Add a job that an operator creates; it gets slots or waits for them.
 
         Raises RefusalError if the job gets no slots and does not wait. Raises JobStoreError if the job cannot be saved.
         """
         with self.changes.of(job):
             try:
-                if not job.record.spread:  # A spread job's switches follow from its workers.
+                if not job.record.spread:  # The switches of a job on a tree depend on its workers.
                     self._reserve(job)
             except JobRefusedError as refusal:
                 self._let_wait(job, refusal)
@@ -185,7 +186,7 @@ class Scheduler:
             self.registry.queues.sort_in(job)
 
     def release(self, job: ServiceJob) -> None:
-        """Free the slots of a job that is on no switch, so that it is placed anew."""
+        """Free the slots of a job that no switch holds, so that it is placed anew."""
         switches = job.record.slots_on
         with self.changes.of(job):
             self._reservations.release(job)
@@ -210,7 +211,7 @@ class Scheduler:
         await self._install(job)
 
     def renew(self, job: ServiceJob, goes_on: bool = False) -> None:
-        """Give a job its next epoch; its workers go on in it, or are notified of a restart.
+        """Give a job its next epoch; its workers continue in it if `goes_on`, else they are told of a restart.
 
         Raises JobRefusedError if its switches cannot admit the job. Raises JobStoreError if the job cannot be saved.
         """
@@ -241,7 +242,7 @@ class Scheduler:
     async def install_rest(self, job: ServiceJob) -> None:
         """Install a job on its other switches, after one of them has been reconciled."""
         with self._faults_noted(job):
-            await self._install(job)  # Else the next session with a switch installs the rest.
+            await self._install(job)  # If this fails, the next session with a switch installs the rest.
 
     def admit(self, job: ServiceJob) -> None:
         """Note that all switches hold a job's epoch, and send its workers their admissions."""
@@ -272,7 +273,7 @@ class Scheduler:
             self.begin(self._move(job, move))
 
     async def _move(self, job: ServiceJob, move: Move) -> None:
-        """Put a held job, whose workers have nothing under way, on other slots in a new epoch."""
+        """Move a held job, whose workers have no collective in progress, to other slots in a new epoch."""
         before, left, epoch = job.record.slot_count, list(job.record.slots_on), job.record.epoch
         await self._switches.vacate(job)
         if job.state is not JobState.HELD or job.record.epoch != epoch:
@@ -296,11 +297,11 @@ class Scheduler:
             self.room_on(switch)
 
     def rebalance_soon(self) -> None:
-        """Rebalance after the present event: a job runs, or a worker that a move waited for has attached."""
+        """Rebalance after the present event, as a job has started, or a worker that a move waited for has attached."""
         asyncio.get_running_loop().call_soon(self.rebalance)
 
     def rebalance(self) -> None:
-        """Let jobs return from hosts; where jobs share slots, let those with more than their share give up some to others."""
+        """Let jobs return from hosts; if jobs share slots, move those whose number of slots is to change."""
         self.changes.certainly(self._rebalance)
 
     def _rebalance(self) -> None:
@@ -331,8 +332,8 @@ class Scheduler:
     def restart(self, job: ServiceJob, reason: str, resized: bool = False) -> asyncio.Task[None]:
         """Give a running job a new epoch; return a task that ends when the epoch has begun, or the job waits.
 
-        `resized`: the job goes on without the workers that have left and with those that wait to be added. Otherwise, if workers
-        have left, the job waits for their ranks to join again. Raises JobStoreError if it cannot be saved; it stays as it was.
+        `resized`: the job continues without the workers that have left, and with those that wait to be added. Otherwise, it waits
+        for the ranks of workers that have left to join again. Raises JobStoreError if the job cannot be saved; it is unchanged.
         """
         before = job.record.world_size
         with self.changes.of(job):
@@ -381,7 +382,7 @@ class Scheduler:
             raise
 
     def _gather(self, job: ServiceJob) -> None:
-        """Queue a job that no switch holds, unless workers are missing; its placement may depend on the workers that join."""
+        """Queue a job that no switch holds, unless workers are missing; free its slots if it must be placed anew."""
         placed_anew = job.record.spread and (job.resizing or job.missing)
         if job.record.job_id and (
             placed_anew or not job.record.slots_on.keys() <= self._switches.links.keys()
@@ -396,7 +397,7 @@ class Scheduler:
     def end(self, job: ServiceJob, reason: str, refusal: RefusalError | None = None) -> None:
         """End a job. Its workers receive the refusal if there is one, else the reason.
 
-        Raises JobStoreError if the store cannot delete the job, which stays as it was.
+        Raises JobStoreError if the store cannot delete the job, which is unchanged then.
         """
         if job.state is JobState.ENDED:
             return
@@ -420,15 +421,15 @@ class Scheduler:
         self._ending[job.name] = asyncio.get_running_loop().create_task(self._free(job))
 
     def refuse(self, job: ServiceJob, refusal: ControllerError) -> None:
-        """End a job that cannot go on."""
+        """End a job that cannot continue."""
         known = refusal if isinstance(refusal, RefusalError) else RefusalError(Kind.NOT_NOW, str(refusal))
         self.changes.certainly(self.end, job, str(refusal), known)
 
     @contextlib.contextmanager
     def _faults_noted(self, job: ServiceJob) -> Iterator[None]:
-        """Handle the failure of a job's step: end a job that is refused, and retry the step of a job that cannot be saved.
+        """Handle a failed step of a job in a block: end a refused job, and retry if the job could not be saved.
 
-        A job whose switch cannot be reached goes on in the next session with the switch.
+        A job whose switch cannot be reached continues in the next session with the switch.
         """
         try:
             yield

@@ -54,7 +54,7 @@ class ServiceOptions:
     """The configuration of a controller service."""
 
     network: ControlledNetwork  # The controller's switches and hosts.
-    # program, p4info: the compiled program for its switches, and its P4Info.
+    # program, p4info: the compiled program for the switches, and the program's P4Info.
     program: Path
     p4info: Path
     state: Path | str = ":memory:"  # The state file; ":memory:" for none.
@@ -65,7 +65,7 @@ class ServiceOptions:
     # Certificates of the job API; with `ca`, workers and operators need certificates too.
     tls: TlsFiles = PLAINTEXT
     allow_remote: bool = False  # Whether addresses that other machines reach may be served without TLS.
-    # Address of the window and of the metrics for Prometheus; None for neither. On loopback it is plain HTTP.
+    # Address of the window and of the metrics for Prometheus; None: neither is served. On loopback, it is plain HTTP.
     http: tuple[str, int] | None = None
     http_token: str = ""  # The token that a browser and Prometheus must send; empty: none.
     registry: RegistryOptions = field(default_factory=RegistryOptions)  # Sizes and times.
@@ -81,7 +81,7 @@ class RunningService:
     scheduler: Scheduler
     workers: JobMembers
     addresses: tuple[str, ...]  # Addresses of the job API.
-    http: str  # URL of the window; empty: it is not served.
+    http: str  # URL of the window; empty: no window is served.
     links: asyncio.Task[None]  # Ends with an error if the service cannot continue.
 
     async def until_ready(self) -> None:
@@ -161,8 +161,8 @@ def _check_names(network: ControlledNetwork, store: JobStore) -> None:
 async def serve(options: ServiceOptions, announce: Callable[[dict[str, Any]], None]) -> None:
     """Run a service until SIGINT, SIGTERM or SIGHUP.
 
-    `options`: its configuration. `announce`: called with the addresses when all switches are ready. Raises ControllerError
-    if the configuration cannot be used.
+    `options`: the service's configuration. `announce`: called with the addresses when all switches are ready. Raises
+    ControllerError if the configuration cannot be used.
     """
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -203,7 +203,7 @@ def _check_addresses(options: ServiceOptions) -> None:
 
 
 def _http_server(options: ServiceOptions) -> "HttpServer | None":
-    """Return the HTTP server, which listens and does not answer yet, if there is to be one."""
+    """Return the HTTP server, if one is configured; it listens, but does not answer yet."""
     if options.http is None:
         return None
     from controller.service.web import HttpServer
@@ -241,14 +241,14 @@ def _refuse_remote(host: str, options: ServiceOptions, what: str, instead: str) 
 
 
 def _remove_stale_socket(path: Path) -> None:
-    """Remove the socket of a killed controller: gRPC's error would not mention it."""
+    """Remove the socket that a killed controller left, as gRPC's error would not mention it."""
     with contextlib.suppress(OSError):
         if stat.S_ISSOCK(os.lstat(path).st_mode):
             path.unlink()
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    """Shorten gRPC's traceback about bytes that are no message: any client can send some."""
+    """Replace gRPC's traceback about malformed messages by one line, as any client can send some."""
     if record.exc_info and isinstance(record.exc_info[1], DecodeError | UnicodeDecodeError):
         record.msg, record.args = "a call's bytes are no message of the job API: %s", (record.exc_info[1],)
         record.exc_info = record.exc_text = None

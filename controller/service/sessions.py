@@ -1,4 +1,4 @@
-"""The sessions with the switches; each begins with a reconciliation, after which the jobs take their next steps."""
+"""The sessions with the switches; each begins with a reconciliation, after which jobs take their next steps."""
 
 import asyncio
 import logging
@@ -35,9 +35,9 @@ _OF_A_HOST = (
 
 
 class Sessions:
-    """Keeps the links to a controller's switches, and to those that agents have started on hosts.
+    """Keeps the links to a controller's switches, and to the switches that agents have started on hosts.
 
-    `scheduler`: takes the jobs' next steps after a reconciliation. `open_writer`: as of `SwitchLink`.
+    `scheduler`: takes the jobs' next steps after a reconciliation. `open_writer`: see `SwitchLink`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Sessions:
         """Keep the links to all switches until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(asyncio.Event().wait())  # A network may have no switch.
+                group.create_task(asyncio.Event().wait())  # The network may have no switches.
                 for name in self._registry.network.switches:
                     group.create_task(self._links[name].run())
         finally:
@@ -121,7 +121,7 @@ class Sessions:
         self._host_links[site.name] = asyncio.get_running_loop().create_task(link.run())
 
     def _restore(self, row: dict[str, Any]) -> None:
-        """Connect to a switch on a host that an earlier controller used; its agent has the recovery period to come back."""
+        """Connect to an earlier controller's switch on a host; the host's agent has the recovery period to come back."""
         host = AggregatorHost(**row, state=HostState.RUNNING, attached=False)
         aggregators = self._registry.aggregators
         aggregators.hosts[host.name] = host
@@ -129,8 +129,8 @@ class Sessions:
         host.timer.start(self._registry.options.recovery_s, self.lost, host)
 
     def lost(self, host: AggregatorHost) -> None:
-        """Restart a host's jobs elsewhere: its agent is gone, and its switch with it."""
-        if not self._scheduler.closing:  # Else the agent comes back to the next controller.
+        """Restart a host's jobs elsewhere, as the host's agent and switch are gone."""
+        if not self._scheduler.closing:  # Otherwise the agent comes back to the next controller.
             self._scheduler.changes.certainly(self._lost, host)
 
     def _lost(self, host: AggregatorHost) -> None:
@@ -156,7 +156,7 @@ class Sessions:
                     self._scheduler.release(job)
 
     def _evict(self, host: AggregatorHost) -> None:
-        """Forget a host that no job holds slots on any more."""
+        """Evict a host on which no job holds slots any more."""
         self._registry.aggregators.lost(host)
         self._scheduler.leaves.lost(host.name)
         if host.name in self._host_links:
@@ -182,7 +182,7 @@ class Sessions:
             new_mark = self._program << 31 | secrets.randbits(31)
             await link.set_pipeline(new_mark)
             running = self._running_on(name)
-            # In one transaction, so that no switch with the new mark has a job of an earlier epoch.
+            # One transaction saves the mark and the epochs, so that no switch with the new mark has a job of an earlier epoch.
             with changes.of(*running):
                 changes.write(self._registry.store.mark_switch, name, new_mark)
                 for job in running:
@@ -217,5 +217,5 @@ class Sessions:
         self._scheduler.room_on(name)
 
     def _running_on(self, switch: str) -> list[ServiceJob]:
-        """Return the jobs that a switch is to hold."""
+        """Return the running jobs whose entries a switch is to hold."""
         return [job for job in self._registry.jobs.values() if switch in job.parts and job.record.running]

@@ -1,4 +1,4 @@
-"""The number of slots that each of a service's jobs is to have, where jobs share slots. No I/O."""
+"""The number of slots that each job of a service is to have if jobs share slots. No I/O."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -15,8 +15,7 @@ from controller.sharing import Claim, Policy, jain, share_out
 class Shares:
     """The shares of a controller's jobs.
 
-    `least_slots`: the fewest slots that a job gets, a power of two. `jobs`: the jobs that have not ended, by name; only read
-    here.
+    `least_slots`: the fewest slots that a job gets, a power of two. `jobs`: the jobs that have not ended, by name.
     """
 
     def __init__(
@@ -33,7 +32,7 @@ class Shares:
         return self.policy != "fixed"
 
     def plan(self, ready: Collection[str], also: ServiceJob | None = None) -> dict[str, int]:
-        """Return how many slots each job that holds slots, or waits for some, is to have."""
+        """Return how many slots each job that holds or awaits slots is to have; `also` counts as awaiting some."""
         holding = [job for job in self._jobs.values() if job.record.job_id and not job.record.aggregator]
         # Jobs on hosts return only if switches have room for them beside all other jobs.
         on_hosts = [job for job in self._jobs.values() if job.record.aggregator]
@@ -51,10 +50,10 @@ class Shares:
         return share_out(claims, capacities, self._least)
 
     def changes(self, ready: Collection[str], waiting: bool) -> Iterator[tuple[ServiceJob, int]]:
-        """Iterate over (job, new number of slots) of the jobs whose number is to change; none where jobs do not share.
+        """Iterate over (job, new number of slots) of jobs whose number is to change; there are none if jobs do not share.
 
-        `waiting`: whether some job waits for slots; if so, no other job gets more. The caller changes each job before it takes
-        the next.
+        `waiting`: whether a job waits for slots; if so, no other job gets more. The caller changes each job before it takes the
+        next.
         """
         plan = self.plan(ready) if self.active else {}
         for job in list(self._jobs.values()):
@@ -70,7 +69,7 @@ class Shares:
                     yield job, slots
 
     def jain(self) -> float:
-        """Return Jain's index of the jobs' slots over their weights; jobs that have all they can use do not count."""
+        """Return Jain's index of slots per weight over running jobs; jobs with all the slots that they can use do not count."""
         short = []
         for job in self._jobs.values():
             counts = job.record.running and not job.record.aggregator

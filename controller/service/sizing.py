@@ -1,4 +1,4 @@
-"""The number of slots that a request amounts to."""
+"""The number of slots for a request."""
 
 import math
 
@@ -8,7 +8,7 @@ from host_agent.wire.constants import HEADER_BYTES
 from host_agent.wire.header import FRAME_HEADERS_BYTES
 
 _ON_THE_WIRE_BYTES = 4 + 8 + 12
-"""Bytes of check sequence, preamble and gap, which a frame costs on the wire beside its headers and payload."""
+"""Bytes of check sequence, preamble and gap that a frame takes on the wire, besides its headers and payload."""
 
 
 def wire_bits(lanes: int) -> int:

@@ -1,4 +1,4 @@
-"""Snapshots for the window: one JSON document a tick, shared by all viewers; none are taken without viewers."""
+"""Snapshots for the window: one JSON document per tick, shared by all viewers; without viewers, none is taken."""
 
 import asyncio
 import json
@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 TICK_S: Final = 0.5
 RATES_S: Final = 4.0  # Rates are means over this time: workers report once a second.
 LARGEST_SHARE: Final = 0.2
-"""Largest share of the time in which a snapshot is being taken; beyond it there are fewer snapshots."""
+"""Maximum share of time spent on taking snapshots; if they take longer, they are taken less often."""
 EVENTS_SHOWN: Final = 200
 ENDED_SHOWN: Final = 10
 
 
 class Snapshots:
-    """Takes snapshots of a registry that another thread's event loop changes, for viewers in this thread's."""
+    """Takes snapshots, for viewers in this thread's event loop, of a registry in another thread's loop."""
 
     def __init__(self, registry: JobRegistry, loop: asyncio.AbstractEventLoop) -> None:
         self._registry = registry
@@ -38,7 +38,7 @@ class Snapshots:
         self._earlier: deque[tuple[float, Mapping[tuple[str, float], JobView]]] = deque()
 
     async def watch(self) -> AsyncGenerator[bytes, None]:
-        """Iterate over snapshots as they are taken; a viewer that was busy gets the newest one alone."""
+        """Iterate over snapshots as they are taken; a viewer that was busy gets only the newest one."""
         self._viewers += 1
         self._wanted.set()
         seen = self._number
@@ -92,7 +92,7 @@ class Snapshots:
     ) -> dict[str, Any]:
         now = time.monotonic()
         while self._earlier and now - self._earlier[0][0] > 2 * RATES_S:
-            self._earlier.popleft()  # There was no viewer in between.
+            self._earlier.popleft()  # The earlier views are too old, as there was no viewer in between.
         then, before = self._earlier[0] if self._earlier else (now, {})
         for view in jobs:
             if (then_view := before.get((view.name, view.created))) is not None:

@@ -13,12 +13,12 @@ class JobState(Enum):
     GATHERING = "gathering"  # Workers are missing.
     QUEUED = "queued"  # The job waits for slots, or for its switches.
     INSTALLING = "installing"
-    """The epoch is on disk, and may be on the switches; no worker has its admission yet."""
+    """The epoch is on disk, and may be on the switches, but no worker has an admission for it yet."""
     RUNNING = "running"  # The switches hold the epoch, and the workers have their admissions.
     CLEARING = "clearing"
-    """The epoch is over, on disk too, but the switches may still hold it while it is deleted there. The slots are not free."""
+    """The epoch has ended in memory and on disk, and is being deleted from the switches. Its slots are not free yet."""
     HELD = "held"
-    """The workers stop between two collectives, to go on with other slots; the switches hold the epoch."""
+    """The workers stop between two collectives, to continue with other slots; the switches still hold the epoch."""
     ENDED = "ended"
 
 
@@ -88,7 +88,7 @@ MEMBER_TRANSITIONS: Final = {
     (MemberState.DETACHED, MemberEvent.ATTACH): MemberState.ATTACHED,
     (MemberState.DETACHED, MemberEvent.LEAVE): MemberState.LEFT,
 }
-"""An ATTACH of an attached member replaces its stream, if the worker noticed first that the old stream broke."""
+"""ATTACH of an attached member replaces its stream: the worker noticed before the controller that the old stream broke."""
 
 
 class LinkState(Enum):

@@ -1,7 +1,7 @@
 """Durable controller state, in an SQLite file: jobs, workers, the last epoch and mark of each switch, and the event log.
 
-A change is on disk before it is on a switch, so after a kill of the controller no switch is ahead of the file. One process uses
-the file at a time.
+A change is on disk before it is on a switch, so no switch is ahead of the file, even if the controller is killed. Only one
+process at a time uses the file.
 
 Failures raise `JobStoreError` with the reason.
 """
@@ -24,7 +24,7 @@ from netsum_common.errors import NetsumError
 
 SCHEMA_VERSION = 4
 
-# How long a write waits for another process that has locked the file, in seconds; the event loop stands still meanwhile.
+# How long a write waits for another process that has locked the file, in seconds; it blocks the event loop.
 LOCK_S = 0.2
 
 _SCHEMA = """
@@ -73,9 +73,8 @@ jobs on hosts were in table `on_host`."""
 class JobStore(Closing):
     """The state file; a context manager that closes it.
 
-    `path`: the file, which is made if missing, readable by its owner alone, as it holds tokens. ``:memory:``: no file.
-    `connect`: opens the database. Raises JobStoreError if another process uses the file, or it is of another version or no
-    database.
+    `path`: the file; a new one is readable only by its owner, as it holds tokens. ``:memory:``: no file. `connect`: opens the
+    database. Raises JobStoreError if another process uses the file, or the file has another version or is not a database.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class JobStore(Closing):
             raise
 
     def close(self) -> None:
-        """Close the file, for another controller to take."""
+        """Close the file, so that another controller can use it."""
         if hasattr(self, "_database"):
             self._database.close()
         if self._lock >= 0:
@@ -119,7 +118,7 @@ class JobStore(Closing):
         return {row["name"] for row in found}
 
     def mark_switch(self, name: str, mark: int) -> None:
-        """Save the mark that a switch's program was given."""
+        """Save the mark that was written to a switch with its program."""
         with self.transaction():
             self._put_switch(name, mark=mark)
 
@@ -151,7 +150,7 @@ class JobStore(Closing):
             self._database.execute("DELETE FROM host WHERE name = ?", (name,))
 
     def save(self, job: JobRecord) -> None:
-        """Save a job as it is now, and its epoch as the last one used on its switches."""
+        """Save a job, and its epoch as the last one used on its switches."""
         row, options = job_row(job)
         with self.transaction():
             for switch in (job.switch, *job.below):
@@ -218,12 +217,12 @@ class JobStore(Closing):
 
     @contextlib.contextmanager
     def sensible(self, what: str) -> Iterator[None]:
-        """Read saved values in a block; raise JobStoreError for values that no controller has written."""
+        """Raise JobStoreError if a block that reads saved values finds values that no controller has written."""
         try:
             yield
         except (ValueError, TypeError, LookupError, AttributeError, NetsumError) as error:
             raise JobStoreError(
-                f"{what} in {self._path} is not what a controller has written there ({error}): start with an earlier copy of the "
+                f"{what} in {self._path} has a value that no controller writes ({error}): start with an earlier copy of the "
                 "file, or with another one"
             ) from None
 
@@ -297,9 +296,9 @@ class JobStore(Closing):
 
 
 def _locked(path: Path) -> int:
-    """Open and take the lock beside a state file; this process holds the lock until the descriptor is closed."""
+    """Lock the file beside a state file; return its descriptor, which holds the lock until it is closed."""
     if path.is_dir():
-        raise JobStoreError(f"expected a file for the controller's state, and {path} is a folder")
+        raise JobStoreError(f"expected a file for the controller's state, but {path} is a folder")
     try:
         path.touch(mode=0o600)
         lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""The switches that add for a service's jobs, and the jobs' slots there. No I/O.
+"""The switches that add for a service's jobs, and the jobs' slots on them. No I/O.
 
 Failures raise `JobRefusedError` with the reason.
 """
@@ -27,7 +27,7 @@ JOBS_OF_A_HOST: Final = 8  # A job gets at most 1/8 of a host's slots, so a host
 class JobTrees:
     """The trees of the jobs of a controller. A job on one switch is a tree of that switch.
 
-    `capabilities`: those of the switches' program.
+    `capabilities`: the capabilities of the switches' program.
     """
 
     def __init__(self, network: ControlledNetwork, ledgers: Ledgers, capabilities: Capabilities) -> None:
@@ -62,9 +62,9 @@ class JobTrees:
     ) -> None:
         """Let a host's switch add for jobs; it has one port, and workers send to its address and UDP port.
 
-        `leaf`: whether the switch adds below the one that the host is on, or below another aggregator: for workers with
-        addresses in the network `workers` or, if `workers` is empty, for the ranks of jobs on its own host. `at_interface`:
-        whether the switch runs in the host's kernel.
+        `leaf`: whether the host's switch adds below the host's own switch, or below another aggregator. It then adds for
+        workers with addresses in the network `workers` or, if that is empty, for ranks on its own host. `at_interface`:
+        whether it runs in the host's kernel.
         """
         self.ledgers[site.name] = ledger
         if workers:
@@ -75,16 +75,16 @@ class JobTrees:
         )
 
     def remove_aggregator(self, name: str) -> None:
-        """Remove a host."""
+        """Remove an aggregator host."""
         self._aggregators.pop(name, None)
         self._leaves.pop(name, None)
         self._workers_of.pop(name, None)
         del self.ledgers[name]
 
     def leaves_of(self, record: JobRecord, among: Collection[str] | None = None) -> set[str]:
-        """Return the names of the host leaves that a job is to have: those that would add for several, but not all, ranks.
+        """Return the names of the leaves on hosts that a job is to use: those that would add for several, but not all, ranks.
 
-        `among`: the switches that the job may have; None: any. There are no leaves if a rank is missing, the job has a quorum,
+        `among`: the switches that the job may use; None: any. There are no leaves if a rank is missing, the job has a quorum,
         or the program does not support trees.
         """
         if not self._known or record.request.quorum or len(record.workers) < record.world_size:
@@ -102,9 +102,10 @@ class JobTrees:
         return next((name for name in (*named, worker.leaf) if among is None or name in among), "")
 
     def _fits(self, leaf: TreeSwitch, record: JobRecord) -> bool:
-        """Whether an aggregator can be a leaf of a job: it is on a host of the network, or below an aggregator of its kind.
+        """Whether an aggregator can be a leaf of a job.
 
-        An aggregator in the kernel and one that is a process do not know each other's MAC addresses.
+        Below another aggregator, both must run in the kernel or both as processes, as the two kinds do not know each other's MAC
+        addresses. Below a switch, the leaf must be on a host of the network.
         """
         root = self._aggregators.get(record.aggregator)
         if root is not None:
@@ -112,7 +113,7 @@ class JobTrees:
         return record.request.on_host or not self._switches or self._network.host_of([leaf.ip]) is not None
 
     def leaves_held(self, record: JobRecord) -> set[str]:
-        """Return the names of the host leaves on which a job holds slots."""
+        """Return the names of the leaves on hosts on which a job holds slots."""
         return record.slots_on.keys() - self._network.switches.keys() - {record.aggregator}
 
     def reserve_on_host(self, record: JobRecord, ready: Collection[str]) -> dict[str, Reservation]:
@@ -137,7 +138,7 @@ class JobTrees:
         return held
 
     def spreads(self, asked: str) -> bool:
-        """Whether every switch that has workers of a job adds for it, as its request names no switch."""
+        """Whether a job is placed on a tree of switches, `asked` being the switch that its request names, or empty."""
         return self._possible and not asked
 
     def most_workers(self, spread: bool) -> int:
@@ -146,9 +147,9 @@ class JobTrees:
         return min(MAX_WORLD_SIZE, MAX_CHILDREN * (adding + len(self._workers_of)))
 
     def place(self, record: JobRecord, usable: Collection[str] | None = None) -> Tree:
-        """Return the tree of a job whose workers are all known: on its present switches, or the best tree now.
+        """Return the tree of a job whose workers have all joined: on its present switches or, without slots, the best tree now.
 
-        `usable`: the switches that a job without slots may have; None: any.
+        `usable`: the switches that a job without slots may use; None: any.
         """
         host, hosts = record.aggregator, self._network.hosts
         if host and host not in self._aggregators:
@@ -178,9 +179,9 @@ class JobTrees:
     def _with_leaves(
         self, switches: Mapping[str, TreeSwitch], below: Mapping[str, tuple[str, int, str]]
     ) -> dict[str, TreeSwitch]:
-        """Return switches, and leaves, each below one of them, to which it is on a host, like a worker.
+        """Return the switches with the leaves linked below them; to the switch above, a leaf is a host, like a worker.
 
-        `below`: of each leaf, the switch above, the port there that leads to the leaf, and the leaf's MAC address.
+        `below`: for each leaf, the switch above it, that switch's port to the leaf, and the leaf's MAC address.
         """
         ports = {name: dict(switch.links) for name, switch in switches.items()}
         for leaf, (above, port, _) in below.items():
@@ -210,8 +211,8 @@ class JobTrees:
     ) -> dict[str, Reservation]:
         """Reserve one job id, and slots on each of a job's switches: on all of them or on none.
 
-        `ready`: switches that answer; a job on a tree has others only where it must. `slots`: the most slots on each switch;
-        None: as requested. Returns the reservations by switch, the root first.
+        `ready`: switches that answer; a job gets a tree with others only if there is no other tree. `slots`: the most slots on
+        each switch; None: as requested. Returns the reservations by switch, the root first.
         """
         names = self._names(record, ready)
         ledgers = [self.ledgers[name] for name in names]
@@ -226,12 +227,12 @@ class JobTrees:
         return self.ledgers.reserve(record.request, names, count)
 
     def free_slots(self, record: JobRecord, ready: Collection[str]) -> int:
-        """Return the length of the longest range that a job without slots could get on all switches that would add for it."""
+        """Return the length of the longest range of slots that a job without slots could get on each of its switches."""
         names = self._names(record, ready)
         return min(self.ledgers[name].largest_free for name in names)
 
     def resize(self, record: JobRecord, slots: int) -> None:
-        """Change a job's slots on each of its switches to `slots`, or to the most that all switches have for it if fewer."""
+        """Change a job's slots on each of its switches to `slots`, or to the most that all the switches can give it."""
         ranges = self.ledgers.resize(record.name, record.slots_on, max(slots, record.request.least_slots))
         record.hold({name: Reservation(record.name, record.job_id, held) for name, held in ranges.items()})
 
@@ -283,13 +284,13 @@ class JobTrees:
 
 
 def _on_port(switch: TreeSwitch, worker: WorkerRecord) -> Place:
-    """Return the place of a worker that sends to a switch on a host, which has one port."""
+    """Return the place of a worker at a switch on a host, which has one port."""
     sends_to, mac = (switch.ip, switch.udp_port), _mac_of(switch, worker)
     return Place(switch.name, WorkerEndpoint(HOST_PORT, worker.ip, mac, worker.udp_port, switch=sends_to))
 
 
 def _mac_of(switch: TreeSwitch, worker: WorkerRecord) -> str:
-    """Return the MAC address of a worker for a switch on a host; it is made up for a process, which puts none on a wire."""
+    """Return a worker's MAC address for a switch on a host; one made from the IP if the switch, as a process, sends no frames."""
     if not switch.at_interface:
         return mac_of(worker.ip)
     if not worker.mac:

@@ -46,7 +46,7 @@ _MEMBER_STATES = {
 _OF_THE_RECORD = (
     *("switch", "job_id", "epoch", "slot_base", "slot_count", "lanes", "created", "restarts", "moves"),
 )
-"""The fields of a `JobView` that are copied from the job's record; those of its request are, too."""
+"""The fields of a `JobView` that are copied from the job's record; others are copied from its request."""
 _INTERFACE_COUNTS = {
     "rx_bytes": 0,
     "rx_packets": 1,
@@ -110,7 +110,7 @@ def add_rates(view: JobView, before: JobView, seconds: float) -> None:
     def rate(now: int, then: int) -> float:
         return max(0, now - then) / seconds
 
-    if view.counters and before.counters:  # Else the switch did not answer.
+    if view.counters and before.counters:  # Otherwise the switch did not answer.
         view.contributions_per_s = rate(view.counters["contributions"], before.counters["contributions"])
         view.results_per_s = rate(view.counters["results"], before.counters["results"])
         view.elements_per_s = view.results_per_s * view.lanes

@@ -48,15 +48,14 @@ HEADERS: Final = {
 }
 
 Read = Callable[[HTTPServerRequest], Awaitable[tuple[bytes, str]]]
-"""Returns the body and its type."""
+"""A function that returns the body of an answer and its type."""
 
 
 class HttpServer:
-    """An HTTP server that listens from its construction, and answers from `start` on.
+    """An HTTP server that listens once it is constructed, and answers once `start` is called.
 
-    `address`: host and port; port 0 takes any. `token`: the token that clients must send; empty: none. `tls`: the certificate to
-    serve with; without one, plain HTTP. Raises ConfigError if the address cannot be listened on, or the certificate cannot
-    be used.
+    `address`: host and port; port 0 takes any. `token`: the token that clients must send; empty: none. `tls`: the server's
+    certificate; empty: plain HTTP. Raises ConfigError if the server cannot listen on the address or use the certificate.
     """
 
     def __init__(self, address: tuple[str, int], token: str, tls: TlsFiles) -> None:
@@ -87,7 +86,7 @@ class HttpServer:
         self.viewers: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
     def start(self, registry: JobRegistry, workers: JobMembers) -> None:
-        """Answer in a thread of its own, so that the running event loop does not wait for handshakes or other HTTP work."""
+        """Answer requests in a separate thread, so that handshakes and other HTTP work do not delay the running event loop."""
         self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
         served = self._serve(registry, workers, asyncio.get_running_loop())
         self._thread = threading.Thread(target=self._run, args=(served,), name="http", daemon=True)
@@ -142,7 +141,7 @@ class HttpServer:
 
 
 class _Handler(RequestHandler):
-    """The base of all handlers: refuses requests that are not permitted, and answers 404 by itself."""
+    """The base of all handlers: refuses requests that are not permitted; itself answers 404."""
 
     SUPPORTED_METHODS = ("GET", "HEAD")
 
@@ -187,14 +186,14 @@ class _Handler(RequestHandler):
         self.refuse(status_code, HTTPStatus(status_code).phrase)
 
     def _known_host(self) -> bool:
-        """Whether the request names an address or localhost, or a token is needed: any web page can make a name lead here."""
+        """Whether the request's host is an address or localhost, or a token is needed, against DNS rebinding."""
         name = self.request.host_name.strip("[]")
         with contextlib.suppress(ValueError):
             return bool(self.server.token or ipaddress.ip_address(name))
         return name == "localhost"
 
     def _of_another_site(self) -> bool:
-        """Whether a browser says that a page of another origin sent the request, and not by a link."""
+        """Whether a browser says that a page of another origin sent the request, other than by a link."""
         own = f"{self.request.protocol}://{self.request.host}"
         sent = self.request.headers
         same = sent.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
@@ -263,6 +262,6 @@ async def _page(name: str, request: HTTPServerRequest) -> tuple[bytes, str]:
 
 
 def _log(handler: RequestHandler) -> None:
-    """Log a request for debugging, without the query, in which a token may be."""
+    """Log a request for debugging, without its query, which may contain a token."""
     request = handler.request
     log.debug("HTTP %s: %s %s %d", request.remote_ip, request.method, request.path, handler.get_status())

@@ -1,6 +1,6 @@
-"""The calls of workers: join a job, attach again after a broken connection, leave.
+"""The calls of workers: join a job, reattach after a broken connection, leave.
 
-All here runs in the event loop's thread.
+All calls run in the event loop's thread.
 """
 
 import secrets
@@ -68,7 +68,7 @@ class JobMembers:
             job.add_member(member)
         self._changes.begin(member.subject, "join", member.state, f"from host {host.name}")
         if not job.queue_place and not job.record.running:
-            job.timer.stop()  # The job is not idle any more.
+            job.timer.stop()  # The job has workers and is no longer idle.
         member.send(
             ToWorker(
                 place=jobs_pb2.Place(
@@ -152,7 +152,7 @@ class JobMembers:
             self._changes.certainly(self._left, job, member, "it left")
 
     def no_leaf(self, member: Member, answer: jobs_pb2.NoLeaf) -> None:
-        """Let jobs go on without the switch that ranks on a worker's machine were to share."""
+        """Let jobs proceed without the leaf that ranks on a worker's machine were to share."""
         if answer.name == member.worker.leaf:
             self._scheduler.leaves.fail(
                 answer.name, f"{answer.reason} (worker {member.rank} of job {member.job})"
@@ -163,9 +163,9 @@ class JobMembers:
         self._scheduler.held(job, member, held)
 
     def again(self, job: ServiceJob, member: Member, asked: jobs_pb2.Again) -> None:
-        """Restart a job when a worker's communicator is broken, or when all workers present have asked for a new epoch."""
+        """Restart a job if a worker's communicator is broken, or all present workers have asked for a new epoch or a resize."""
         if not job.record.running or asked.epoch != job.record.epoch:
-            return  # The job already has another epoch, or is about to have one.
+            return  # The job already has another epoch, or will have one soon.
         try:
             if asked.resize:
                 member.asked_resize = asked.epoch
@@ -271,7 +271,7 @@ class JobMembers:
                 self._changes.after(self._scheduler.moves.give_up, job, f"worker {member.rank} left")
                 job.send(_left_message(member))
                 self._resize(job)
-            elif job.resizing and any(job.present()):  # The others do not have their new epoch yet.
+            elif job.resizing and any(job.present()):  # The remaining workers still wait for the new epoch.
                 self._scheduler.restart(job, job.reason, resized=True)
             else:
                 self._left_gathering(job, member)
@@ -292,7 +292,7 @@ class JobMembers:
         job.send_gathering()
         if job.state is JobState.GATHERING:
             self._scheduler.idle(job)
-        else:  # Without all its workers, a job on a tree leaves its line.
+        else:  # A job on a tree leaves its line when a worker is missing.
             self._scheduler.serve_soon(job.record.queue)
 
 

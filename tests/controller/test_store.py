@@ -174,16 +174,16 @@ SENSELESS: dict[type, list[Any]] = {
 
 
 def test_values_that_no_controller_writes_end_the_start_with_one_sentence() -> None:
-    """Or they do no harm: whatever one column is set to, a controller starts, and shows its jobs, or says what is wrong."""
+    """With any value in one column, a controller starts and shows its jobs, or names the value in an error."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         said = dict(said_of_each_senseless_value(Path(folder) / "state"))
-    pattern = r"\S.* in \S+/state is not what a controller has written there \(.+\): start with an earlier copy of the file, .*"
+    pattern = r"\S.* in \S+/state has a value that no controller writes \(.+\): start with an earlier copy of the file, .*"
     assert [each for each in said.values() if not re.fullmatch(pattern, each)] == []
     assert len(said) > 30
 
 
 def said_of_each_senseless_value(path: Path) -> Iterator[tuple[tuple[str, str], str]]:
-    """Start a controller on each; iterate over table and column of those that it refuses, and what it says."""
+    """Start a controller on each value; iterate over ((table, column), error) of the values that it refuses."""
     running = record("job", running=True, job_id=1, slot_base=64, slot_count=8, epoch=5, token=6, lanes=64,
                      workers={rank: worker(rank, 2) for rank in range(2)})  # fmt: skip
     with JobStore(path) as store:
