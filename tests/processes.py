@@ -24,7 +24,7 @@ def kill(pid: int) -> None:
     """Kill a process, and wait until it runs no more: on a busy machine that is later than the signal."""
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + DEADLINE_S
-    with contextlib.suppress(OSError):  # It is gone altogether.
+    with contextlib.suppress(OSError):  # The process is gone, and so is its folder in /proc.
         while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
             assert time.monotonic() < deadline, f"process {pid} outlives SIGKILL"
             time.sleep(0.01)

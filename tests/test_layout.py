@@ -76,7 +76,7 @@ def test_a_second_run_takes_up_what_the_first_skipped(tmp_path: Path) -> None:
 def test_failed_tests_are_written_down_if_all_ran(
     tmp_path: Path, test: str, status: int, written: str | None
 ) -> None:
-    """What `.ci/run` runs once more, alone."""
+    """The tests that `.ci/run` repeats alone."""
     (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text(encoding="utf-8"))
     (tmp_path / "test_file.py").write_text(f"{test}\n")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]

@@ -32,7 +32,7 @@ LAYERS, BATCH = 1, 16
 MATRIX_METHODS: Final = (
     "dion",
     "muon",
-)  # They update the layers' matrices, which the optimizer does not get.
+)  # Methods that update the layers' matrices themselves; the optimizer gets the other parameters.
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Trained:
 
     losses: list[float]
     sent: list[int]  # Bytes by a worker at each look.
-    sent_bytes: int  # By a worker, with what the end sends.
+    sent_bytes: int  # Bytes sent by a worker, those at the end included.
     events: list[list[Event]]
 
 

@@ -1,4 +1,4 @@
-"""Output of 0.1.0 against the present code: what is refused (packets, a worker), and what is taken (a store, an experiment).
+"""Output of 0.1.0 against the present code, which refuses its packets and workers, and reads its store and experiments.
 
 The samples in v0_1_0/ were recorded from the sources of commit 8372b7b, the last of 0.1.0.
 """

@@ -1,4 +1,4 @@
-"""Other traffic: switched and routed, byte for byte as it came (but for what a router changes)."""
+"""Other traffic is switched and routed, byte for byte the same except for the fields that a router changes."""
 
 import random
 from collections.abc import Iterator

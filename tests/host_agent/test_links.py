@@ -1,7 +1,7 @@
 """A link of its own kind, in memory of this process: workers reduce over it, and the embedded switch adds for them.
 
-This file is all that the link needs. Beside the operations that the compiled loop calls it has a `Link` whose `exchange` carries
-what the loop has sent to the switch, and what the switch sends to the workers' memories.
+This file is all that the link needs. Besides the operations that the compiled loop calls, it has a `Link` whose `exchange`
+carries the loop's packets to the switch, and the switch's packets to the workers' memories.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class MemoryLink(Link):
         self._arrived.append(datagram)
 
     def _fill(self) -> None:
-        """Put what has come where the loop takes it from; it has taken all that was there."""
+        """Put arrived packets into the array from which the loop reads; the loop has read all earlier packets."""
         ends = self.ends
         ends.counts[1:] = 0
         arrived = self._arrived[:ROWS]

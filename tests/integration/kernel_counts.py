@@ -1,8 +1,8 @@
 """Bytes that ranks count for each route, beside the kernel's: ``python -m tests.integration.kernel_counts WORLD LANES``.
 
 It makes a network namespace of its own, in which all frames of the loopback interface are the ranks'. Prints a row for each
-route: the bytes of all frames that the interface has carried, those that all ranks together have counted, and what one rank
-has sent and received in units of its payload.
+route: the bytes of all frames that the interface has carried, the bytes that all ranks together have counted, and the bytes
+that one rank has sent and received, in units of its payload.
 """
 
 import argparse

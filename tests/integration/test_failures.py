@@ -1,4 +1,4 @@
-"""Runs that cannot end well: every survivor gets an error, within its deadline, that says who or what is missing."""
+"""Runs that cannot succeed: within its deadline, every survivor gets an error that names the missing party."""
 
 from collections.abc import Callable
 from typing import Any

@@ -26,7 +26,7 @@ def _run(ranks: int, *words: str) -> list[dict[str, Any]]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NETSUM_")}
     program = [sys.executable, str(Path(__file__).with_name("mpi_program.py")), *words]
     done = subprocess.run(
-        # Else MPICH's mpiexec ends all ranks when one dies, before they can say what they heard.
+        # Otherwise MPICH's mpiexec ends all ranks when one dies, before they can print their errors.
         [str(MPIEXEC), "-disable-auto-cleanup", "-n", str(ranks), *program],
         env=environment | {"PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -46,7 +46,7 @@ def run(lines: str) -> subprocess.CompletedProcess[str]:
 
 
 def through_a_switch(collectives: list[Collectives], drop_ppm: int = 0) -> list[list[Any]]:
-    """Return what each worker says of its collectives, through a switch that loses packets each way."""
+    """Return each worker's results of its collectives, through a switch that loses packets each way."""
     with (
         LoopbackSwitch(workers=WORKERS, drop_ppm=drop_ppm) as switch,
         ThreadPoolExecutor(WORKERS) as pool,

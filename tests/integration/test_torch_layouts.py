@@ -163,7 +163,7 @@ def is_defined(operation: str, dtype: torch.dtype) -> bool:
 
 
 class Case(NamedTuple):
-    """A call, the tensors that it is given, and those it is to write with what they shall hold then."""
+    """A call, the tensors that it is given, and the tensors that it is to write with their expected values."""
 
     name: str
     call: Callable[[], Any]
@@ -173,7 +173,7 @@ class Case(NamedTuple):
 
 
 def outcome_of(case: Case) -> str:
-    """Return "right", why the case was refused, or what is wrong."""
+    """Return "right", the reason of a refusal, or a description of the error."""
     written = {id(laid.tensor) for laid, _ in case.written}
     untouched = [each for laid in case.given if id(laid.tensor) not in written for each in (laid.tensor,)]
     untouched += [each for laid in case.given + [laid for laid, _ in case.written] for each in laid.around]

@@ -118,7 +118,7 @@ def run(net: Net, tree: Path, limit_s: float) -> Verdict:
             found = "" if process.returncode == 0 else _first_finding(said, process.returncode)
         except subprocess.TimeoutExpired:
             found = f"does not end within {limit_s:.0f} s"
-        finally:  # Whatever the net started goes with it.
+        finally:  # The processes that the net started end with it.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     return Verdict(found, time.monotonic() - began)

@@ -1,4 +1,4 @@
-"""Requests to the keeper of a testbed, at its socket: what is none must not take the testbed down."""
+"""Requests to the keeper of a testbed, at its socket; an invalid request must not take the testbed down."""
 
 import json
 import socket

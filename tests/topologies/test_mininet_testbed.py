@@ -86,7 +86,7 @@ def interfaces_of_the_machine() -> set[str]:
 
 
 def ends(bed: MininetTestbed) -> Iterator[tuple[LinkSpec, str, str]]:
-    """Both ends of every link: what it should be, the node, the interface."""
+    """Iterate over (expected link, node, interface) of both ends of every link."""
     for link, described in zip(LINKS, bed.describe()["links"], strict=True):
         for end, interface in zip(link.ends, described["interfaces"], strict=True):
             yield link, end.node, interface
@@ -241,7 +241,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def name(tmp_path: Path) -> Iterator[str]:
-    """A testbed's name that no other has; what has it at the end is taken down."""
+    """Provide a unique name for a testbed; a testbed of that name is taken down at the end."""
     name = f"test-{uuid.uuid4().hex[:12]}"
     yield name
     if (RUNNING / name).is_symlink():

@@ -128,7 +128,7 @@ def by_chunk(seen: Datagrams, job: int, up: bool) -> dict[int, list[bytes]]:
 
 
 def examine(first: Datagrams, second: Datagrams, job: int, private: bool) -> bool:
-    """Print what a job's packets show, and return whether that is as it should be."""
+    """Print the findings in a job's packets, and return whether all are as expected."""
     bits = lane_bits(WORKERS)
     up, other, down = by_chunk(first, job, True), by_chunk(second, job, True), by_chunk(first, job, False)
 
@@ -162,7 +162,7 @@ def examine(first: Datagrams, second: Datagrams, job: int, private: bool) -> boo
 
 
 def main() -> int:
-    """Capture and examine; 1 if a job's packets show what they should not."""
+    """Capture and examine packets; return 1 if a job's packets are not as expected."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()

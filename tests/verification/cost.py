@@ -102,7 +102,7 @@ def measure(size: int, modes: Sequence[str]) -> dict[str, dict[str, float]]:
 
 
 def added(found: dict[str, dict[str, float]], mode: str) -> tuple[float, float]:
-    """Return what a mode adds on the way out and back; three streams are generated for a contribution, one of them for both."""
+    """Return the time that a mode adds to sending and to receiving; of three streams per contribution, receiving needs one."""
     plain, times = found["plain"], found[mode]
     streams = times.get("streams", 0.0)
     out = times["encode"] + times["exponents"] - plain["encode"] - plain["exponents"] + times["seals"]
@@ -111,7 +111,7 @@ def added(found: dict[str, dict[str, float]], mode: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print what each mode adds in each direction: median, least and most."""
+    """Print the time that each mode adds in each direction: median, minimum and maximum."""
     try:
         check_cipher()
     except MisuseError as missing:

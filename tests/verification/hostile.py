@@ -239,7 +239,7 @@ class _Worker:
 
     @property
     def timer_ns(self) -> int:
-        """When it does something next if nothing comes."""
+        """Time of the worker's next action if no packet arrives."""
         return NEVER if self._broken or not len(self.schedule) else self.core.next_timer_ns()
 
     def transmit(self, now_ns: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:

@@ -1,7 +1,7 @@
 """Time and bytes of checked and masked sums on limited links, in virtual time: ``python -m tests.verification.limited_links``.
 
-Four workers on a star of 100 Mbit/s sum float32 arrays over the P4 program. Links and packets are simulated, so neither processor
-nor other work of the machine counts: what a check or masks add is in packets and round trips.
+Four workers on a star of 100 Mbit/s sum float32 arrays over the P4 program. Links and packets are simulated, so the machine's
+speed and load do not matter: checks and masks add packets and round trips.
 """
 
 import sys

@@ -14,7 +14,7 @@ from tests.controller.world.simulation import Killed
 
 @dataclass
 class Disk:
-    """The connections to one state file, and what is to go wrong with it.
+    """The connections to one state file, and the faults to inject.
 
     `fails`, `kills`: kind of a statement ("read", "write", "commit") and how many of that kind pass before one fails, or is
     the last of its process.

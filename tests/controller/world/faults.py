@@ -136,7 +136,7 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class Found:
-    """Whether the world found a fault: what it said, and the processor time in seconds."""
+    """Result of a search for a fault: the world's message, and the processor time in seconds."""
 
     fault: str
     cpu_s: float

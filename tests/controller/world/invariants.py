@@ -218,7 +218,7 @@ class Watch:
 
 
 def _apart(job: ServiceJob, record: JobRecord) -> tuple[object, ...]:
-    """Return what a record has in memory and on disk alike.
+    """Return the values of a record that must be equal in memory and on disk.
 
     A worker that has not sent its port yet is in memory alone. After a restart of the controller, a job on a tree that does not
     run has no slots, while the disk may still have some: they are given up again with each restart.

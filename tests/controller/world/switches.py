@@ -1,4 +1,4 @@
-"""Embedded switches of this process that answer late, refuse, restart and lose answers, and what is written to them."""
+"""Embedded switches of this process that answer late, refuse, restart and lose answers, and a log of writes to them."""
 
 from collections import Counter
 from collections.abc import Callable

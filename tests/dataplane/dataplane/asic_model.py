@@ -1,8 +1,8 @@
 """Tofino's ASIC model as a target: the harness that is among the model's sources, spoken to over its standard input.
 
-The harness (`simple_test_harness` of `pkgsrc/tofino-model`, built as `tofino_test_harness`) loads what the compiler made, writes
+The harness (`simple_test_harness` of `pkgsrc/tofino-model`, built as `tofino_test_harness`) loads the compiler's output, writes
 table entries by their names in the program, and puts packets in. It has no command that deletes an entry and none for
-multicast: both are done by what it does have, see `delete` and `tofino_memory`.
+multicast: for substitutes, see `delete` and `tofino_memory`.
 """
 
 import os
@@ -157,7 +157,7 @@ class AsicModelTarget:
     Parameters
     ----------
     can
-        What the program can do.
+        Capabilities of the program.
     binary, context
         The program: what p4c calls ``tofino.bin`` (``tofino2.bin``) and ``context.json``.
     chip
@@ -257,7 +257,7 @@ class AsicModelTarget:
             self._entries[key] = changed, tcam_rows
 
     def delete(self, entries: Iterable[Entry]) -> None:
-        """Undo what `insert` changed: the harness cannot delete, but says what it writes."""
+        """Undo the changes of `insert`: the harness cannot delete entries, but reports its writes."""
         commands, cleared = [], b""
         for entry in entries:
             changed, tcam_rows = self._entries.pop(self._described_key(entry))

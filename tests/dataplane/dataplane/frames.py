@@ -160,7 +160,7 @@ def difference(got: Sequence[tuple[int, bytes]], expected: Sequence[tuple[int, b
 
 
 def without_unread_lanes(frame: bytes) -> bytes:
-    """Cut what a STATUS has behind its IPv4 packet: the lanes that a program of several passes did not get to."""
+    """Cut the bytes of a STATUS behind its IPv4 packet: lanes that a program of several passes did not reach."""
     is_netsum = frame[12:14] == IPV4.to_bytes(2, "big") and frame[23:24] == bytes([UDP])
     is_status = is_netsum and frame[42:43] == bytes([0x20 | STATUS])
     return frame[: 14 + int.from_bytes(frame[16:18], "big")] if is_status else frame

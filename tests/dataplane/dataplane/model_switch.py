@@ -1,7 +1,7 @@
-"""Tofino's ASIC model, or what stands for it, behind the embedded switch's P4Runtime server, for the controller's own code.
+"""Tofino's ASIC model, or its substitute, behind the embedded switch's P4Runtime server, for the controller's own code.
 
-The server, its arbitration and its checks against the P4Info are those of `sim.switch.p4runtime`. In place of the embedded
-engine stands `ModelSwitch`, which writes what it is given into a switch under test. The program is the one that was pushed.
+The server, its arbitration and its checks against the P4Info are those of `sim.switch.p4runtime`. `ModelSwitch` replaces the
+embedded engine and passes writes on to a switch under test. The program is the one that was pushed.
 """
 
 import contextlib
@@ -59,9 +59,9 @@ class ModelSwitch:
     Parameters
     ----------
     program
-        What was pushed.
+        The pushed program.
     model
-        What runs it.
+        The switch under test that runs the program.
     p4info
         The names of key fields and of parameters.
     """
@@ -163,7 +163,7 @@ class ModelSwitch:
         return self._counted(name, index) - self._written.get((name, index), 0), 0
 
     def counter_write(self, name: str, index: int, packets: int, size: int) -> None:
-        """Set a counter; the harness cannot, so what it said then is taken off later."""
+        """Set a counter: the harness cannot, so its present count is subtracted later."""
         del size
         self._written[name, index] = self._counted(name, index) - packets
 

@@ -28,7 +28,7 @@ class RecirculatingTarget(EmbeddedTarget):
         self.port = port
 
     def step(self, packets: Sequence[Packet]) -> tuple[list[Packet], list[Packet]]:
-        """Send packets through one pass; return what left the switch, and what is to pass again."""
+        """Send packets through one pass; return the packets that left the switch, and those that pass again."""
         left = list(self._chassis.inject(Packets.of(packets)))
         self._chassis.left.get(timeout=DEADLINE_S)
         again = [packet for packet in left if packet[0] == self.port]

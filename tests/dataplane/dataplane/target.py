@@ -1,4 +1,4 @@
-"""A switch under test: packets in, packets out, tables, groups and counters, whatever the engine."""
+"""A switch under test, of any engine: packets in, packets out, tables, groups and counters."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,11 +32,11 @@ class Target(Protocol):
     lanes: int
 
     kind: targets.Target
-    """Tofino does not see where frames end, in ingress: what is behind the IPv4 packet is padding, and of what is missing in
-    front of a frame's end up to 4 bytes are taken from its check sequence."""
+    """Kind of the switch. In ingress, Tofino does not see where frames end: bytes behind the IPv4 packet count as padding, and up
+    to 4 bytes missing at a frame's end are taken from its check sequence."""
 
     can: targets.Capabilities
-    """Those of its program."""
+    """Capabilities of the switch's program."""
 
     growth_bytes: int
     """Bytes by which an answer may be larger than the packet that it answers."""

@@ -1,4 +1,4 @@
-"""Ways through a network are shortest ones, whatever the graph, and equal ones are shared by the number of the target."""
+"""Routes in any graph are shortest paths; among equal paths, the target's number chooses."""
 
 from collections import deque
 from collections.abc import Callable
