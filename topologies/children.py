@@ -177,10 +177,10 @@ def uninterrupted() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def held_signals(signals: Sequence[signal.Signals] = _INTERRUPTIONS) -> Iterator[None]:
-    """Block signals in this thread for the block; threads and programs started in it inherit the mask.
+    """Mask signals in this thread until the end of the block; threads and programs started in it inherit the mask.
 
-    If the block contains `os.fork`, parent and child each unblock at its end. Without the block, Python would lose a signal
-    that reaches the child before `os.fork` returns there.
+    If `os.fork` is called in the block, parent and child each restore their mask at its end. Without the mask, Python would
+    lose a signal that reaches the child before `os.fork` returns there.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:

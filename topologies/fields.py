@@ -75,7 +75,7 @@ class Fields:
         return Fields(self._at(key), self._found.get(key, {}))
 
     def members(self, key: str) -> Iterator["Fields"]:
-        """Iterate over the members of a member that is an object of objects."""
+        """Iterate over the objects in a member that is an object of objects."""
         if key in self._found:
             for name, one in Fields(self._at(key), self._found[key])._found.items():
                 yield Fields(f"{self._at(key)}.{name}", one)
@@ -89,7 +89,7 @@ class Fields:
             yield f"{self._at(key)}[{at}]", one
 
     def items(self, key: str) -> Iterator["Fields"]:
-        """Iterate over the elements of a member that is a list of objects."""
+        """Iterate over the objects in a member that is a list of objects."""
         for place, one in self.elements(key):
             yield Fields(place, one)
 
