@@ -214,7 +214,7 @@ class Topology:
 
     @cached_property
     def _tree(self) -> frozenset[int]:
-        """The links of spanning trees: one from the first switch and, if switches are left, from the first of those, and so on."""
+        """The links of spanning trees: one from the first switch and, while switches are left, from the first of those."""
         chosen: dict[str, tuple[str, int] | None] = {}
         for switch in self.switches:
             if switch not in chosen:
