@@ -183,7 +183,7 @@ class Changes(Generic[J]):
                 self._timer.start(RETRY_S, self._retry)
 
     def _save(self) -> None:
-        """Write the changed records of the open block's jobs; delete those that `to_keep` omits."""
+        """Write the changed records of the open block's jobs; delete the records of jobs whose `to_keep` is None."""
         due = {job: job.to_keep() for job in self._jobs}
         due = {job: kept for job, kept in due.items() if kept != job.on_disk}
         if not due and not self._writes:

@@ -65,7 +65,7 @@ class Installation:
 
             try:
                 await self.link(switch).call(withdraw)
-            except SwitchRefusedError as fault:  # The slots stay reserved until the switch is reconciled.
+            except SwitchRefusedError as fault:  # No job may use these slots before a reconciliation.
                 await self.link(switch).lose(fault)
             except ControllerError:
                 pass  # There is no session; the reconciliation of the next one removes the job.
