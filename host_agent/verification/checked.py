@@ -53,6 +53,7 @@ class Checks:
         self._sums = np.zeros(0, np.int32)
         self._kept: list[npt.NDArray[Any]] = []  # Arrays whose addresses the plan has.
         self._exponents = 0
+        self._verdict: Pass | None = None
 
     def watch(self, work: Pass) -> Pass:
         """Let the codec of a pass that begins next keep digests."""
@@ -142,6 +143,7 @@ class Checks:
     @property
     def disputed(self) -> bool:
         """Whether the verdict says that a worker has found a fault."""
+        assert self._verdict is not None  # `verdict` has begun it.
         return bool(self._verdict.exponents[0])
 
     def fault(self) -> str:

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from host_agent import Trust
+from host_agent import MisuseError, Trust
 from host_agent.communicator import compile_ahead
 from host_agent.joining import join
-from host_agent.verification.masking import lane_bits
+from host_agent.verification.masking import check_cipher, lane_bits
 from host_agent.wire.constants import KIND_CONTRIBUTE
 from host_agent.wire.header import FRAME_HEADERS_BYTES, HEADER_WORDS
 from netsum.allreduce.launch import Ranks
@@ -29,7 +29,7 @@ from netsum.bench.testbeds import NETSUM, testbed
 from netsum.terminal import print_json_line
 from tests.verification.hostile import Datagrams
 from tests.verification.limited_links import LANES, SLOTS, WORKERS
-from tests.verification.test_private import SECRET, WORST, chi_square, correlation, monobit
+from tests.verification.randomness import SECRET, WORST, chi_square, correlation, monobit
 
 BLOCKS: Final = 1000
 DATA: Final = slice(1, BLOCKS)  # Without the exchange of keys, and without the check.
@@ -169,6 +169,10 @@ def main() -> int:
     if chosen.rank is not None:
         take_part(chosen.rank)
         return 0
+    try:
+        check_cipher()
+    except MisuseError as error:
+        sys.exit(f"captured: {error}")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)  # tcpdump writes as a user of its own.
         jobs = capture(Path(folder))

@@ -25,10 +25,9 @@ from tests.integration.simulated.star import star_switch
 from tests.integration.simulated.tree import TreeNetwork, fabric
 from tests.integration.test_terrible_network import terrible
 from tests.verification.hostile import Datagrams, HostileStar, Tamper
+from tests.verification.randomness import SECRET, WORST, chi_square, correlation, monobit
 
 pytest.importorskip("cryptography")
-
-SECRET = b"a secret that all workers share "
 
 
 def run(
@@ -167,27 +166,6 @@ class Capture:
 
 DATA = slice(1, 1001)
 """Without the exchange of keys and the check, whose digits have 16 bits."""
-
-
-def chi_square(lanes: Any, bits: int) -> float:
-    """Return how far the upper byte's distribution is from uniform, in standard deviations."""
-    counts = np.bincount(lanes >> (bits - 8) & 0xFF, minlength=256)
-    expected = lanes.size / 256
-    return float((((counts - expected) ** 2 / expected).sum() - 255) / np.sqrt(2 * 255))
-
-
-def monobit(lanes: Any, bits: int) -> float:
-    """Return the largest deviation of a bit's frequency from a half, in standard deviations (NIST SP 800-22, 2.1)."""
-    ones = np.array([(lanes >> bit & 1).sum() for bit in range(bits)])
-    return float(np.abs((ones - lanes.size / 2) / np.sqrt(lanes.size / 4)).max())
-
-
-def correlation(one: Any, other: Any) -> float:
-    """Return how far two series are from uncorrelated, in standard deviations."""
-    return float(abs(np.corrcoef(one, other)[0, 1]) * np.sqrt(one.size))
-
-
-WORST = 5.0  # Standard deviations.
 
 
 def test_masked_packets_look_uniform_and_independent_and_plain_ones_do_not() -> None:
