@@ -48,7 +48,11 @@ def _extras(scenario: ExplorerScenario) -> str:
     if scenario.switch_restarts:
         extras.append("a switch restarts" if scenario.parents else "the switch restarts")
     if scenario.epochs > 1:
-        extras.append("the job moves to a new epoch")
+        extras.append("the job moves to a new epoch" + " with a lower number" * scenario.falls)
+    if scenario.moves:
+        extras.append("which has other slots")
+    if not scenario.grows:
+        extras.append("packets cannot grow by lanes")
     if scenario.first_chunk:
         extras.append(f"chunks begin at {scenario.first_chunk}")
     if scenario.unknown_sources:

@@ -75,6 +75,8 @@ class ExplorerScenario:
     kills: int = 0
     deadlines: int = 0
     epochs: int = 1  # 2: the controller may move the job to a second epoch, in which the workers start again.
+    falls: bool = False  # Whether the second epoch has the lower number, as where numbers begin again.
+    moves: bool = False  # Whether the job has other slots in its second epoch.
     # How often a switch may come up with empty registers and tables; then the job gets its second epoch.
     switch_restarts: int = 0
     # Whether packets of hosts that were not admitted, and malformed ones of a worker, are about from the beginning.
@@ -82,6 +84,7 @@ class ExplorerScenario:
     # Tree: the parent of switch 1, 2, …, in ascending order; switch 0 is the root. Empty: there is one switch.
     parents: tuple[int, ...] = ()
     leaves: tuple[int, ...] = ()  # Tree: the switch of each worker.
+    grows: bool = True  # Whether switches can grow a packet without lanes into a RESULT that has them.
     quorum: int = 0  # Contributions that complete a quorum chunk; 0: there is none.
 
     def __post_init__(self) -> None:
@@ -99,6 +102,10 @@ class ExplorerScenario:
         expect(self.epochs in (1, 2), f"1 or 2 epochs, not {self.epochs}")
         expect(self.jobs == 1 or self.epochs == 1, "one epoch where there are several jobs")
         expect(self.switch_restarts <= self.epochs - 1, "2 epochs where the switch may restart")
+        expect(
+            self.epochs == 2 or not (self.falls or self.moves),
+            "2 epochs where a job moves or their numbers fall",
+        )
         if self.parents or self.leaves:
             self._check_tree(expect)
         for each in self.rounds:

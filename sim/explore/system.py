@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from controller.entries import result_group
 from controller.jobs import Job
-from controller.table_writer import Change
 from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
 from host_agent.wire.constants import (
@@ -33,7 +31,7 @@ from sim.explore.engine.packets import index_size, intern
 from sim.explore.engine.packing import unlisted_fields
 from sim.explore.engine.world import World
 from sim.explore.interchangeable import permutations_of
-from sim.explore.placement import Placement, Stage
+from sim.explore.placement import Placement
 from sim.explore.scenario import ExplorerScenario
 from sim.explore.work import FIRST_FINGERPRINT, PassTask, make_task, subset_sums
 from sim.frames import FIRST_UDP_PORT, HEADERS_BYTES, headers
@@ -44,6 +42,12 @@ from topologies.topology import HostSpec, SwitchSpec
 
 _TIMEOUT_NS = 1 << 60
 _NOWHERE = ("00:00:00:00:00:00", "0.0.0.0")
+
+
+class _NarrowSwitch(Switch):
+    """A switch whose packets cannot grow by lanes, as BMv2's by 256 and the kernel's by any."""
+
+    growth_bytes = 0
 
 
 class System:
@@ -63,7 +67,7 @@ class System:
         self.world = World()
         self.shape = scenario.shape
         self.placement = Placement(scenario, self.lanes)
-        self.stages: list[list[Stage]] = [self.placement.stages(s) for s in range(self.shape.switches)]
+        self.stages = [self.placement.stages(s, self.program) for s in range(self.shape.switches)]
         self._build_tree()
         self._build_hosts()
         self._build_switches()
@@ -186,8 +190,8 @@ class System:
     def _build_tree(self) -> None:
         world, shape = self.world, self.shape
         below = [shape.below(switch) for switch in range(shape.switches)]
-        emptied = [len(stages) // 2 for stages in self.stages]
-        complete = [len(stages) - 1 for stages in self.stages]
+        emptied = [each.emptied for each in self.stages]
+        complete = [len(each.stages) - 1 for each in self.stages]
         for name, values in (
             ("parents", (-1, *shape.parents)),
             ("below", [sum(1 << host for host in hosts) for hosts in below]),
@@ -197,18 +201,18 @@ class System:
             ("leaf_of", shape.leaves),
         ):
             world.place(name, np.array(values, np.int64))
-        world.put(switches=shape.switches, versions=max(map(len, self.stages)))
+        world.put(switches=shape.switches, versions=max(complete) + 1)
 
     def _build_switches(self) -> None:
         world, versions = self.world, self.world.get("versions")
         self.switches: list[Switch] = []
-        held = [(switch, stage) for switch, stages in enumerate(self.stages) for stage in stages]
-        for number, stage in held:
-            switch = Switch(self.program, like=self.switches[0] if self.switches else None)
+        held = [(s, v, stage) for s, each in enumerate(self.stages) for v, stage in enumerate(each.stages)]
+        for _, _, stage in held:
+            kind = Switch if self.scenario.grows else _NarrowSwitch
+            switch = kind(self.program, like=self.switches[0] if self.switches else None)
             writer = InProcessWriter(switch)
-            writer.write(Change.INSERT, [self.placement.addresses[number], *stage.entries], "the explorer")
-            for jobs in self.placement.parts[number]:
-                writer.set_group(result_group(jobs[0]), "the explorer")
+            for change in stage.changes:
+                change(writer)
             self.switches.append(switch)
         frame_bytes = HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * self.lanes + 64
         self.in_frame = np.zeros((1, frame_bytes), np.uint8)
@@ -221,8 +225,8 @@ class System:
         admitted = np.zeros((self.shape.switches * versions, columns + 1), np.uint8)
         flight, at = flights[0], Context(self.program)
         contexts = np.zeros((len(admitted), at.size), np.int64)
-        places = [s * versions + v for s, stages in enumerate(self.stages) for v in range(len(stages))]
-        for place, (_, stage), other in zip(places, held, flights, strict=True):
+        for (s, v, stage), other in zip(held, flights, strict=True):
+            place = s * versions + v
             admitted[place, sorted(stage.admitted)] = 1
             # One machine, one set of registers, several sets of tables.
             contexts[place] = flight.words
@@ -265,7 +269,7 @@ class System:
         scenario = self.scenario
         cells = []
         for job in range(scenario.jobs):
-            for index in range(2 * job * scenario.slots, 2 * (job + 1) * scenario.slots):
+            for index in range(2 * job * scenario.slots, 2 * (job + 1 + scenario.moves) * scenario.slots):
                 for name in self.program.registers:
                     lane = name.rpartition("lane_")[2].split(".")[0]
                     if ".lane_" not in name or int(lane) < w.ELEMENTS:

@@ -10,7 +10,7 @@ VIOLATIONS: Final = {
     w.OUTSIDER_ADMITTED: "S4: a packet that is not admitted changed a register or was answered",
     w.FOREIGN_SLOT: "S4: a packet changed a slot of another job",
     w.AGREED_FALSELY: "S6: a worker accepted a result although the workers do not mean the same collective",
-    w.MISADDRESSED: "S2: an answer left by a port, or for an address, that is not its worker's",
+    w.MISADDRESSED: "S2: an answer has the port or address of another worker, or headers that no host takes",
     w.DISPUTED_FALSELY: "S6: a worker got a MISMATCH although all workers mean the same collective",
     w.STUCK: "S3: with all packets lost here and none after, the workers do not reach the end",
     w.MACHINE_ERROR: "the explorer's own limits: more packets in flight, or more different ones, than it has room for",

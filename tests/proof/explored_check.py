@@ -191,7 +191,7 @@ def _tree(x: Explored, epoch: int) -> tuple[trees.Model, State]:
         x.states[:, w.AT_TABLES if not s else w.AT_RESTARTS + s].astype(np.int64) for s in range(switches)
     ]
     has = [
-        np.array([_has_entries(stage, epochs, epoch) for stage in stages[s]])[numbers[s]]
+        np.array([_has_entries(stage, epochs, epoch) for stage in stages[s].stages])[numbers[s]]
         for s in range(switches)
     ]
     written, gone = np.zeros((n, nodes), bool), np.zeros((n, nodes), bool)

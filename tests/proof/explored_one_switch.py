@@ -68,7 +68,7 @@ def states(x: Explored) -> tuple[Model, State]:
         for epoch in range(epochs):
             dead = (x.block(host, w.AT_LIFE) != w.ALIVE) | (current[:, host] > epoch)
             stopped[:, job * epochs + epoch, host] = dead
-            stages = np.array([host * epochs + epoch in stage.admitted for stage in x.system.stages[0]])
+            stages = np.array([host * epochs + epoch in stage.admitted for stage in x.system.stages[0].stages])
             admitted[:, job * epochs + epoch, host] = stages[tables]
     if epochs > 1:
         x.remember(current, sent[:, 0], got[:, 0])
@@ -88,7 +88,7 @@ def states(x: Explored) -> tuple[Model, State]:
     for job in range(jobs):
         for index in range(2 * job * slots, 2 * (job + 1) * slots):
             _read_cell(x, job, index, (contents, numbers, rounds), cells, seen, once, twice)
-    begun = (tables > emptied) if epochs > 1 else np.zeros(n, bool)
+    begun = (tables >= emptied) if epochs > 1 else np.zeros(n, bool)
     ended = (tables > 0) if epochs > 1 else np.zeros(n, bool)
     first = np.arange(e) % epochs == 0
     issued = first | begun[:, None]

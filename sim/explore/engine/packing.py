@@ -14,7 +14,7 @@ import numpy as np
 from numba import carray
 
 from host_agent.codecs.payload import PAYLOAD
-from host_agent.protocol.records import CORE, COUNTERS, DUE_NO, NEVER, PASS, PROBE_RING, SLOT
+from host_agent.protocol.records import CORE, COUNTERS, DUE_NO, DUE_RETRANSMIT, NEVER, PASS, PROBE_RING, SLOT
 from host_agent.protocol.timeout import REPEATS_AT_ONCE
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 from netsum_common.memory import pointer
@@ -39,16 +39,15 @@ CORE_KEPT: Final = frozenset(
             "pto_ns",
             "extra_probes",
         ),
-        *("probe_before", "presumed_lost", "due", "failure", "failure_chunk", "objections"),
+        *("probe_before", "presumed_lost", "due", "failure", "failure_chunk", "objections", "padding"),
     )
 )
 CORE_CONSTANT: Final = frozenset(
     (
         *("job_id", "token", "worker_id", "num_workers", "slot_count", "lanes", "rank", "headroom"),
-        *("levels", "reach", "path_worker", "path_mask", "max_rto_ns", "timeout_ns", "quorum", "padding"),
+        *("levels", "reach", "path_worker", "path_mask", "max_rto_ns", "timeout_ns", "quorum"),
     )
 )
-"""`padding` changes only where packets cannot grow by all lanes."""
 CORE_WINDOW: Final = frozenset(
     (
         *("congestion", "flight_bytes", "window_bytes", "threshold_bytes", "largest_bytes", "largest_ns"),
@@ -183,6 +182,7 @@ def unpack(world: Record, host: Integer) -> Integer:
     core.failure = state[at + w.AT_FAILURE]
     core.next_sequence = state[at + w.AT_SEQUENCE]
     core.extra_probes = state[at + w.AT_EXTRA_PROBES]
+    core.padding = flags >> 3 & 1
     core.presumed_lost = 0
     core.recovered_ns = 0
     core.probe_before = state[at + w.AT_SUSPECTS_BEFORE]
@@ -227,7 +227,9 @@ def unpack(world: Record, host: Integer) -> Integer:
         slot.last_sent_ns = NOW_NS
         slot.asked_ns = NOW_NS
         slot.unanswered = 0
-        if slot.in_flight != 0:
+        if slot.in_flight == 0 and slot.chunk >= 0:
+            _leave_used(slot)
+        elif slot.in_flight != 0:
             core.presumed_lost += bits >> 3 & 1
             place = count
             while place > 0 and ranks[place - 1] > slot.last_sequence:
@@ -256,6 +258,21 @@ def unpack(world: Record, host: Integer) -> Integer:
             passes[number].added = state[at_more + 2 * number + 1]
         choose_sources(world, host, owner)
     return owner
+
+
+@compiled_inline
+def _leave_used(slot: Record) -> None:
+    """Give a slot that no chunk is in flight in what chunks may have left there.
+
+    A state holds nothing of such slots, and the next chunk begins with zeros where the core forgets to reset a field. A field
+    whose zero is the harmless value has the other one here. Pass, index, sequence numbers and exponent are zero, as an older
+    chunk's.
+    """
+    slot.due = DUE_RETRANSMIT
+    slot.loss_time_ns = np.int64(LATER_NS)
+    slot.lost = 1
+    slot.padding = 1
+    slot.retransmissions = MANY_TRIES
 
 
 @compiled
@@ -328,6 +345,8 @@ def pack(world: Record, host: Integer, owner: Integer) -> bool:
     if core.extra_probes > 0 and sent_before:
         extra_probes = min(core.extra_probes, world.slots)
         before = _renumbered(world, core.probe_before)
+    if core.padding != 0:
+        flags |= 8
     changed |= _put(state, at + w.AT_FLAGS, flags)
     changed |= _put(state, at + w.AT_EXTRA_PROBES, extra_probes)
     changed |= _put(state, at + w.AT_SUSPECTS_BEFORE, before)

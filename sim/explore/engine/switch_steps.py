@@ -5,7 +5,7 @@
 import numpy as np
 from numba import carray
 
-from netsum_common.compiled import Integer, Record, compiled
+from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 from netsum_common.memory import copy_bytes, pointer
 from sim.explore.engine import world as w
 from sim.explore.engine.packets import (
@@ -22,6 +22,9 @@ from sim.explore.engine.packing import host_at, tables_at
 from sim.explore.engine.views import packet_of, state_of
 from sim.frames import HEADERS_BYTES, IPV4_DESTINATION
 from sim.switch.ports.program_call import run_program
+
+_IPV4_AT, _UDP_AT = 14, 34
+"""Offsets of the headers in a frame."""
 
 
 @compiled
@@ -153,7 +156,7 @@ def run_switch(world: Record, switch: Integer, length: Integer, port: Integer) -
 
 @compiled
 def _addressed(world: Record, frame: Integer, length: Integer, way: Integer, port: Integer) -> bool:
-    """Whether a frame that leaves by a port has the addresses of the host or the switch at its other end."""
+    """Whether a frame that leaves by a port has the addresses of what is at its other end, and headers that it accepts."""
     if length < HEADERS_BYTES:
         return False
     data = carray(pointer(frame), (length,), np.uint8)
@@ -168,7 +171,25 @@ def _addressed(world: Record, frame: Integer, length: Integer, way: Integer, por
     for each in range(4):
         if data[IPV4_DESTINATION + each] != own[IPV4_DESTINATION + each]:
             return False
-    return data[36] == own[36] and data[37] == own[37]
+    if data[36] != own[36] or data[37] != own[37]:
+        return False
+    return _has_valid_headers(data, length)
+
+
+@compiled_inline
+def _has_valid_headers(data: Record, length: Integer) -> bool:
+    """Whether a host's kernel takes a frame: lengths, the IPv4 checksum, and no UDP checksum."""
+    words = np.int64(0)
+    for at in range(_IPV4_AT, _UDP_AT, 2):
+        words += _word(data, at)
+    words = (words & 0xFFFF) + (words >> 16)
+    lengths = _word(data, _IPV4_AT + 2) == length - _IPV4_AT and _word(data, _UDP_AT + 4) == length - _UDP_AT
+    return lengths and (words & 0xFFFF) + (words >> 16) == 0xFFFF and _word(data, _UDP_AT + 6) == 0
+
+
+@compiled_inline
+def _word(data: Record, at: Integer) -> Integer:
+    return np.int64(data[at]) << 8 | np.int64(data[at + 1])
 
 
 @compiled
@@ -184,6 +205,17 @@ def stage_of(world: Record) -> Integer:
     if last:
         return np.int64(2)
     return np.int64(0 if first else 1)
+
+
+@compiled
+def first_is_gone(world: Record) -> bool:
+    """Whether no switch has any entry of the first epoch."""
+    state = state_of(world)
+    emptied = carray(pointer(world.emptied), (world.switches,), np.int64)
+    gone = True
+    for switch in range(world.switches):
+        gone &= state[tables_at(switch)] >= emptied[switch]
+    return gone
 
 
 @compiled

@@ -40,7 +40,7 @@ from sim.explore.engine.packing import (
     unpack,
 )
 from sim.explore.engine.step_codes import ANSWERED, QUEUE, TIRED
-from sim.explore.engine.switch_steps import stage_of
+from sim.explore.engine.switch_steps import first_is_gone
 from sim.explore.engine.views import core_of, entries_of, packet_of, passes_of, slots_of, state_of
 from sim.frames import HEADERS_BYTES
 
@@ -436,10 +436,13 @@ def _bury_labels(world: Record, owner: Integer) -> None:
 
 @compiled
 def join(world: Record, host: Integer, blank: Integer) -> Integer:
-    """Let a worker start again in the second epoch, once the controller has admitted all of it."""
+    """Let a worker start again in the second epoch, once no switch has any of the first.
+
+    The controller lets workers know of an epoch only when all switches have it. The order of its entries is safe without that.
+    """
     state = state_of(world)
     at = host_at(world, host)
-    if world.epochs < 2 or state[at + w.AT_EPOCH] != 0 or stage_of(world) != 2:
+    if world.epochs < 2 or state[at + w.AT_EPOCH] != 0 or not first_is_gone(world):
         return np.int64(w.NOTHING)
     _bury_labels(world, owner_of(world, host, np.int64(0)))
     copy_bytes(np.uintp(world.state + at), np.uintp(blank), np.uintp(world.host_bytes))

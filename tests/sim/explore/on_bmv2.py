@@ -5,11 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from controller.entries import Entry, MulticastGroup, result_group
 from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
 from controller.session import P4RuntimeSession
-from controller.table_writer import Change
 from host_agent.wire.constants import HEADER_OFFSET_EXPONENT, KIND_PROBE, KIND_STATUS
 from host_agent.wire.header import Header
 from netsum.command_errors import CommandError
@@ -80,29 +78,19 @@ class _Bmv2:
     """BMv2 with the scenario's program and entries."""
 
     def __init__(self, system: System, switch: CabledBmv2, writer: P4RuntimeWriter) -> None:
-        self._versions = [stage.entries for stage in system.stages[0]]
-        self._address = system.placement.addresses[0]
-        self._groups: list[MulticastGroup] = [result_group(jobs[0]) for jobs in system.jobs]
+        self._stages = system.stages[0].stages
         self._switch, self._writer = switch, writer
-        self._held: list[Entry] = []
         self.set_tables(0, restarted=True)
 
     def set_tables(self, version: int, *, restarted: bool) -> None:
         """Bring the tables to a version; a restarted switch has lost entries and registers."""
         if restarted:
             self._writer.set_pipeline()
-            self._held = []
-            self._writer.write(Change.INSERT, [self._address], "the schedule")
-            for group in self._groups:
-                self._writer.set_group(group, "the schedule")
-        wanted = self._versions[version]
-        gone = [entry for entry in self._held if entry not in wanted]
-        new = [entry for entry in wanted if entry not in self._held]
-        if gone:
-            self._writer.write(Change.DELETE, gone, "the schedule")
-        if new:
-            self._writer.write(Change.INSERT, new, "the schedule")
-        self._held = list(wanted)
+            self._made = 0
+        changes = self._stages[version].changes
+        for change in changes[self._made :]:
+            change(self._writer)
+        self._made = len(changes)
 
     def answers(self, packet: Packet, count: int) -> tuple[tuple[int, bytes], ...]:
         """Send a packet; returns its answers: at least this many, unless fewer come within the time limit."""

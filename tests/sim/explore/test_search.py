@@ -1,14 +1,20 @@
 """Small systems in full; and that the reductions change nothing of the states that are reached."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controller.entries import JOB_PARENT, Entry
+from controller.jobs import Job
+from controller.switch_tables import SwitchTables
+from controller.table_writer import Change
 from host_agent.protocol.recovery import PTO_PROBES
 from netsum.programs import compiled_program
 from sim.explore.configurations import ALL, CONFIGURATIONS
 from sim.explore.engine.packing import unlisted_fields
+from sim.explore.engine.world import WRONG_RESULT
 from sim.explore.scenario import BlockPass, ExplorerScenario, ScenarioError
 from sim.explore.search import Search, SearchResult
 from sim.explore.system import System
@@ -39,6 +45,9 @@ QUORUM = (BlockPass("quorum"), BlockPass("contributors"))
         ExplorerScenario("values", rounds=(BlockPass("saturating"), BlockPass("min"), BlockPass("sparse"))),
         ExplorerScenario("two datagrams a call", workers=1, slots=2, rounds=TWO, rows=2),
         ExplorerScenario("a new epoch", rounds=ONE, epochs=2),
+        ExplorerScenario("a lower epoch", rounds=ONE, epochs=2, falls=True),
+        ExplorerScenario("a move", rounds=ONE, epochs=2, moves=True),
+        ExplorerScenario("packets that cannot grow", rounds=(BlockPass("gather"),), grows=False),
         ExplorerScenario("chunk numbers wrap", rounds=TWO, first_chunk=(1 << 32) - 1),
         ExplorerScenario("unknown-sources", rounds=ONE, unknown_sources=True),
         ExplorerScenario(
@@ -56,6 +65,31 @@ def test_no_schedule_breaks_a_guarantee(scenario: ExplorerScenario) -> None:
     assert result.progress.states > 100
 
 
+def test_workers_that_are_admitted_before_their_switch_has_its_parent_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install, write = SwitchTables.install, SwitchTables._write
+
+    def parent_last(tables: SwitchTables, job: Job) -> None:
+        parent: list[tuple[Change, Sequence[Entry], str]] = []
+
+        def put_off(tables: SwitchTables, change: Change, changed: Sequence[Entry], what: str) -> None:
+            if change is Change.INSERT and changed and changed[0].table == JOB_PARENT:
+                parent.append((change, changed, what))
+            else:
+                write(tables, change, changed, what)
+
+        monkeypatch.setattr(SwitchTables, "_write", put_off)
+        install(tables, job)
+        monkeypatch.setattr(SwitchTables, "_write", write)
+        for put in parent:
+            write(tables, *put)
+
+    monkeypatch.setattr(SwitchTables, "install", parent_last)
+    leaves = ExplorerScenario("leaves", rounds=ONE, epochs=2, batches=False, parents=(0, 0), leaves=(1, 2))
+    assert search(leaves, order="largest").violation == WRONG_RESULT
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -68,6 +102,7 @@ def test_no_schedule_breaks_a_guarantee(scenario: ExplorerScenario) -> None:
         ({"rounds": QUORUM, "slots": 2, "quorum": 3}, "a quorum of 1 to 2, not 3"),
         ({"rounds": QUORUM, "quorum": 1}, "2 slots at least"),
         ({"rounds": QUORUM, "slots": 2, "quorum": 1, "kills": 1}, "whose workers live"),
+        ({"rounds": ONE, "moves": True}, "2 epochs where a job moves"),
     ],
 )
 def test_what_is_no_scenario_of_a_quorum(given: dict[str, Any], expected: str) -> None:
@@ -103,6 +138,9 @@ def test_what_is_left_out_reaches_nothing_else() -> None:
         ExplorerScenario("two slots", rounds=ONE, slots=2, batches=False),
         ExplorerScenario("a dead worker", rounds=ONE, kills=1),
         ExplorerScenario("a new epoch", rounds=ONE, epochs=2),
+        ExplorerScenario("a lower epoch", rounds=ONE, epochs=2, falls=True),
+        ExplorerScenario("a move", rounds=ONE, epochs=2, moves=True),
+        ExplorerScenario("packets that cannot grow", rounds=(BlockPass("gather"),), grows=False),
         ExplorerScenario("exponents", rounds=(BlockPass("int32"),)),
     ],
     ids=lambda scenario: scenario.name,

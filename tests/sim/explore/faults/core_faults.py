@@ -9,9 +9,10 @@ from tests.sim.explore.faults.fault import (
     DISAGREEMENT,
     EPOCHS,
     HEADER_ONLY,
-    HEADERS,
+    NO_GROWTH,
     ONE,
     ONE_SUM,
+    QUORUMS,
     SUMS,
     TWO_SLOTS,
     UNEQUAL,
@@ -19,6 +20,13 @@ from tests.sim.explore.faults.fault import (
 )
 
 __all__ = ["CORE_FAULTS"]
+
+_BEGINNING: Final = """    slot.due = DUE_NO
+    slot.loss_time_ns = NEVER
+    slot.lost = 0
+    slot.padding = 0
+"""
+"""The fields that a chunk that begins sets to nothing."""
 
 CORE_FAULTS: Final = (
     Fault(
@@ -264,7 +272,7 @@ CORE_FAULTS: Final = (
     Fault(
         "no-padding",
         "a header-only contribution is never sent with lanes",
-        (HEADERS,),
+        (NO_GROWTH,),
         None,
         "",
         "departures",
@@ -274,6 +282,22 @@ CORE_FAULTS: Final = (
                 "if contributes == CONTRIBUTES_NOTHING:",
             ),
         ),
-        "with the 64 lanes of the explorer a packet may grow by all of them",
+    ),
+    *(
+        Fault(
+            f"{field}-of-an-older-chunk",
+            f"a chunk begins with `{field}` as an older chunk left it in its slot",
+            (scenario,),
+            None,
+            "",
+            "departures",
+            ((_BEGINNING, _BEGINNING.replace(f"    slot.{field} = {value}\n", "")),),
+        )
+        for field, value, scenario in (
+            ("due", "DUE_NO", SUMS),
+            ("loss_time_ns", "NEVER", SUMS),
+            ("lost", "0", QUORUMS),
+            ("padding", "0", NO_GROWTH),
+        )
     ),
 )

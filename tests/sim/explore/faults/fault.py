@@ -23,6 +23,17 @@ HEADERS: Final = ExplorerScenario(
 )
 HEADER_ONLY: Final = ExplorerScenario("header-only", rounds=(BlockPass("reduce"), BlockPass("gather")))
 EPOCHS: Final = ExplorerScenario("a new epoch", rounds=ONE, epochs=2)
+LOWER_EPOCH: Final = ExplorerScenario("a new epoch with a lower number", rounds=TWO, epochs=2, falls=True)
+NO_GROWTH: Final = ExplorerScenario(
+    "packets that cannot grow", rounds=(BlockPass("gather"),) * 3, grows=False, batches=False
+)
+QUORUMS: Final = ExplorerScenario(
+    "two quorum chunks",
+    slots=2,
+    rounds=(BlockPass("quorum"), BlockPass("contributors")) * 2,
+    quorum=1,
+    batches=False,
+)
 WRAP: Final = ExplorerScenario("chunk numbers wrap", rounds=THREE, first_chunk=(1 << 32) - 1, batches=False)
 DISAGREEMENT: Final = ExplorerScenario("disagreement", rounds=(BlockPass(agreed=False),))
 DEATH: Final = ExplorerScenario("a dead worker", rounds=TWO, kills=1)

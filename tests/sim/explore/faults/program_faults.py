@@ -13,6 +13,7 @@ from tests.sim.explore.faults.fault import (
     EPOCHS,
     FIVE,
     HEADER_ONLY,
+    LOWER_EPOCH,
     ONE_SUM,
     SUMS,
     UNEQUAL,
@@ -21,7 +22,7 @@ from tests.sim.explore.faults.fault import (
     WRAP,
     Fault,
 )
-from tests.sim.explore.faults.program import Program, binary, constant
+from tests.sim.explore.faults.program import Program, binary, constant, lines
 
 __all__ = ["PROGRAM_FAULTS"]
 
@@ -68,6 +69,11 @@ def _in_lanes(action: str, *changes: tuple[str, str]) -> Callable[[Program], Non
         found["primitives"] = json.loads(text)
 
     return change
+
+
+def _length_kept(program: Program) -> None:
+    cut = [a for a in program.document["actions"] if a["name"].startswith("header_only")]
+    program.drop(next(a for a in cut if "ipv4.total_bytes" in "".join(lines(a))), "ipv4.total_bytes")
 
 
 def _unsigned_age(program: Program) -> None:
@@ -154,6 +160,18 @@ PROGRAM_FAULTS: Final = (
         "a slot of an older epoch is taken for this one's",
         (EPOCHS,),
         _on("slot_epoch", taken=False),
+    ),
+    Fault(
+        "epoch-smaller",
+        "a slot of an epoch with a higher number is taken for this one's",
+        (LOWER_EPOCH,),
+        lambda program: program.branch("slot_epoch")["expression"]["value"].update(op="<"),
+    ),
+    Fault(
+        "length-kept",
+        "a header-only RESULT keeps the IPv4 length of one with lanes",
+        (HEADER_ONLY,),
+        _length_kept,
     ),
     Fault(
         "epoch-not-kept",
