@@ -234,7 +234,7 @@ PROGRAM_FAULTS: Final = (
         "a STATUS repeats the asker's chunk in place of the slot's",
         (SUMS,),
         _first_packets_chunk,
-        harmless="an older chunk in the slot is complete, and a worker sends again whether a slot is full or lacks its contribution",
+        harmless="what is older in a slot is complete, and a worker sends again to a full slot as to one without its part",
     ),
     Fault(
         "status-sees-none", "a STATUS says that no worker has contributed", (ONE_SUM, DEATH), _no_worker_seen
