@@ -159,8 +159,3 @@ def payload_bytes(payload: Payload) -> int:
 def fraction_of(elements: int, fraction: float) -> int:
     """Return how many elements a fraction selects: at least one, unless there are none."""
     return min(elements, max(1, round(elements * fraction)))
-
-
-def one_coordinate(compressor: Compressor, elements: int, workers: int = 1) -> float:
-    """Return 1 / d: the `Compressor.delta` of a method that loses at most all but the largest of d coordinates."""
-    return 1.0 / max(1, elements)

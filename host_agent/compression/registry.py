@@ -14,35 +14,34 @@ from host_agent.compression.memory import (
 )
 from host_agent.compression.methods.block_float import BlockFloat
 from host_agent.compression.methods.chunk_top_k import AgreedChunkTopK, ChunkTopK
-from host_agent.compression.methods.eden import DRIVE, EDEN
 from host_agent.compression.methods.hybrid import RandomBlockFloat
-from host_agent.compression.methods.identity import BFloat16, Identity
-from host_agent.compression.methods.intsgd import IntSGD
+from host_agent.compression.methods.identity import Identity
 from host_agent.compression.methods.low_rank import PowerSGD
 from host_agent.compression.methods.natural import Natural
 from host_agent.compression.methods.qsgd import QSGD
 from host_agent.compression.methods.random_k import RandomK, RandomKIndependent
-from host_agent.compression.methods.signs import OneBit, ScaledSign, SignVote
-from host_agent.compression.methods.sketch import CountSketch
+from host_agent.compression.methods.signs import ScaledSign, SignVote
 from host_agent.compression.methods.terngrad import TernGrad
 from host_agent.compression.methods.thc import THC
-from host_agent.compression.methods.top_k import (
-    DGC,
-    AgreedTopK,
-    BlockTopK,
-    Threshold,
-    TopK,
-)
+from host_agent.compression.methods.top_k import DGC, AgreedTopK, TopK
 from host_agent.options import parameters_of, require, require_known
 
 COMPRESSORS: Final[dict[str, type[Compressor]]] = {
     each.name: each
     for each in (
-        Identity, BFloat16, BlockFloat, IntSGD, QSGD, TernGrad, Natural, SignVote, ScaledSign, OneBit, THC, DRIVE, EDEN,
-        RandomK, RandomKIndependent, TopK, BlockTopK, Threshold, DGC, AgreedTopK,
-        ChunkTopK, AgreedChunkTopK, RandomBlockFloat, CountSketch, PowerSGD,
+        Identity, BlockFloat, QSGD, TernGrad, Natural, SignVote, ScaledSign, THC, RandomK, RandomKIndependent,
+        TopK, DGC, AgreedTopK, ChunkTopK, AgreedChunkTopK, RandomBlockFloat, PowerSGD,
     )
 }  # fmt: skip
+_DROPPED: Final = {
+    "block-float": ("bfloat16", "intsgd", "eight-bit", "inceptionn", "eden", "drive"),
+    "scaled-sign": ("onebit",),
+    "chunk-top-k": ("block-top-k", "sketchml", "qsparse"),
+    "agreed-chunk-top-k": ("count-sketch",),
+    "top-k": ("threshold", "adaptive-threshold"),
+    "terngrad": ("3lc",),
+    "powersgd": ("atomo",),
+}  # Compressors of earlier versions, by what to use instead.
 MEMORIES: Final[dict[str, type[Memory]]] = {
     each.name: each for each in (NoMemory, Residual, EF21, Diana, MomentumCorrection, Momentum)
 }
@@ -54,6 +53,8 @@ def make_compressor(name: str, **options: Any) -> Compressor:
     Raises MisuseError: for a name, or an option, that does not exist, and for a value that an option does not take; the
     message names the expected ones.
     """
+    for instead, dropped in _DROPPED.items():
+        require(name not in dropped, f"compressor {name} is no longer there: use {instead}")
     made: Compressor = _made("compressor", COMPRESSORS, name, options)
     return made
 

@@ -1,9 +1,9 @@
-"""Methods that send one bit an element: votes of signs, scaled signs, and 1-bit SGD's two means."""
+"""Methods that send one bit an element: votes of signs, and scaled signs."""
 
 import torch
 from torch import Tensor
 
-from host_agent.compression.compressor import Compressor, Context, Payload, Summability, one_coordinate
+from host_agent.compression.compressor import Compressor, Context, Payload, Summability
 from host_agent.compression.packing import pack_bits, pack_lanes, unpack_bits, unpack_lanes
 
 
@@ -38,7 +38,9 @@ class ScaledSign(Compressor):
     summability = Summability.NONE
     unbiased = False
 
-    delta = one_coordinate  # For a given tensor it is ‖x‖₁² / (d ‖x‖²).
+    def delta(self, elements: int, workers: int = 1) -> float:
+        """Return 1 / d; for a given tensor it is ‖x‖₁² / (d ‖x‖²)."""
+        return 1.0 / max(1, elements)
 
     def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
         return tensor.abs().mean(dtype=torch.float64).to(torch.float32).view(1), pack_bits(
@@ -49,27 +51,3 @@ class ScaledSign(Compressor):
         scale, packed = payload
         positive = unpack_bits(packed, context.elements, 1).to(torch.bool)
         return torch.where(positive, scale, -scale).view(context.shape)
-
-
-class OneBit(Compressor):
-    """1-bit SGD: the mean of the values that are not negative, and the mean of the others; meant for memory ``residual``."""
-
-    name = "onebit"
-    family = "quantization"
-    source = "Seide, Fu, Droppo, Li, Yu, Interspeech 2014, section 3.1"
-    summability = Summability.NONE
-    unbiased = False
-
-    delta = one_coordinate  # The two means remove at least as much energy as one scale does.
-
-    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        flat = tensor.reshape(-1)
-        upper = flat >= 0
-        above = torch.where(upper, flat, 0.0).sum(dtype=torch.float64) / upper.sum().clamp(min=1)
-        below = torch.where(upper, 0.0, flat).sum(dtype=torch.float64) / (~upper).sum().clamp(min=1)
-        return torch.stack([above, below]).to(torch.float32), pack_bits(upper, 1)
-
-    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        means, packed = payload
-        upper = unpack_bits(packed, context.elements, 1).to(torch.bool)
-        return torch.where(upper, means[0], means[1]).view(context.shape)

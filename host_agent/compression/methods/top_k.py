@@ -1,6 +1,4 @@
-"""Sparsification by magnitude: largest coordinates, largest blocks, and thresholds."""
-
-from typing import Annotated
+"""Sparsification by magnitude: the largest coordinates."""
 
 import torch
 from torch import Tensor
@@ -14,39 +12,20 @@ from host_agent.compression.compressor import (
     fraction_of,
 )
 from host_agent.compression.methods.selection import largest, scattered
-from host_agent.compression.packing import in_blocks
-from host_agent.options import Count, Fraction, Natural
+from host_agent.options import Fraction, Natural
 
 
-class _Selecting(Compressor):
-    """Sends some coordinates with their indices."""
-
-    family = "sparsification"
-    summability = Summability.NONE
-    unbiased = False
-
-    def select(self, flat: Tensor, context: Context) -> Tensor:
-        """Return the indices to send."""
-        raise NotImplementedError
-
-    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        flat = tensor.reshape(-1)
-        indices = self.select(flat, context)
-        return flat[indices], indices.to(torch.int32)
-
-    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        values, indices = payload
-        return scattered(values, indices, context)
-
-
-class TopK(_Selecting):
-    """Sends the k coordinates of largest magnitude; meant for memory ``residual``.
+class TopK(Compressor):
+    """Sends the k coordinates of largest magnitude with their indices; meant for memory ``residual``.
 
     `fraction`: k / d.
     """
 
     name = "top-k"
+    family = "sparsification"
     source = "Aji, Heafield, EMNLP 2017; Stich, Cordonnier, Jaggi, NeurIPS 2018, lemma A.1"
+    summability = Summability.NONE
+    unbiased = False
 
     def __init__(self, fraction: Fraction = 0.01) -> None:
         super().__init__()
@@ -56,8 +35,18 @@ class TopK(_Selecting):
         """Return k / d."""
         return fraction_of(elements, self.fraction) / elements if elements else 1.0
 
-    def select(self, flat: Tensor, context: Context) -> Tensor:
-        return largest(flat, self.fraction)
+    def fraction_at(self, step: int) -> float:
+        """Return k / d of a step."""
+        return self.fraction
+
+    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
+        flat = tensor.reshape(-1)
+        indices = largest(flat, self.fraction_at(context.step))
+        return flat[indices], indices.to(torch.int32)
+
+    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
+        values, indices = payload
+        return scattered(values, indices, context)
 
 
 class DGC(TopK):
@@ -73,59 +62,10 @@ class DGC(TopK):
         super().__init__(fraction)
         self.warmup_steps = warmup_steps
 
-    def select(self, flat: Tensor, context: Context) -> Tensor:
-        fraction = self.fraction
-        if context.step < self.warmup_steps and fraction < 0.25:
-            fraction = 0.25 * (fraction / 0.25) ** (context.step / self.warmup_steps)
-        return largest(flat, fraction)
-
-
-class BlockTopK(_Selecting):
-    """Sends the blocks of largest norm; an index for a block, not for a coordinate.
-
-    `fraction`: of the blocks. `block`: elements in a block.
-    """
-
-    name = "block-top-k"
-    source = "Dutta et al., AAAI 2020; Fei, Ho, Sahu, Canini, Sapio, SIGCOMM 2021, section 5"
-
-    def __init__(self, fraction: Fraction = 0.01, block: Count = 256) -> None:
-        super().__init__()
-        self.fraction, self.block = fraction, block
-
-    def delta(self, elements: int, workers: int = 1) -> float:
-        """Return the share of the blocks that is sent."""
-        blocks = -(-elements // self.block)
-        return fraction_of(blocks, self.fraction) / blocks if blocks else 1.0
-
-    def compress(self, tensor: Tensor, shared: Tensor | None, context: Context) -> Payload:
-        rows = in_blocks(tensor, self.block)
-        norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-        chosen = norms.topk(fraction_of(rows.shape[0], self.fraction), sorted=False).indices
-        return rows[chosen].view(-1), chosen.to(torch.int32)
-
-    def decompress(self, payload: Payload, shared: Tensor | None, context: Context, count: int = 1) -> Tensor:
-        values, chosen = payload
-        rows = torch.zeros(-(-context.elements // self.block), self.block, device=values.device)
-        rows[chosen.to(torch.int64)] = values.view(-1, self.block)
-        return rows.view(-1)[: context.elements].view(context.shape)
-
-
-class Threshold(_Selecting):
-    """Sends all coordinates whose magnitude is at least a fixed value; meant for memory ``residual``.
-
-    `threshold`: λ.
-    """
-
-    name = "threshold"
-    source = "Dutta et al., AAAI 2020, section 5; Sahu et al., NeurIPS 2021 (hard threshold)"
-
-    def __init__(self, threshold: Annotated[float, "(0, ∞)"] = 0.01) -> None:
-        super().__init__()
-        self.threshold = threshold
-
-    def select(self, flat: Tensor, context: Context) -> Tensor:
-        return (flat.abs() >= self.threshold).nonzero().view(-1)
+    def fraction_at(self, step: int) -> float:
+        if step < self.warmup_steps and self.fraction < 0.25:
+            return 0.25 * (self.fraction / 0.25) ** (step / self.warmup_steps)
+        return self.fraction
 
 
 class AgreedTopK(Compressor):

@@ -27,7 +27,6 @@ SHAPE = (4, 8)
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "qsgd": {"levels": 1},
     "powersgd": {"rank": 1},
-    "count-sketch": {"fraction": 1.0, "keep": 0.1},
     **{
         name: {"fraction": 0.25}
         for name in (
@@ -35,7 +34,6 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
             *("chunk-top-k", "agreed-chunk-top-k"),
         )
     },
-    "block-top-k": {"fraction": 0.25, "block": 4},
 }
 """So that the errors of quantizers are large, and those of sparsifiers such that some hundred steps suffice."""
 
