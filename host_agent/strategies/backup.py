@@ -88,22 +88,26 @@ class BackupWorkers(Strategy):
     def after_backward(self) -> bool:
         """Offer the gradient, and take all steps that have ended; the last one is left to the caller."""
         own = self.gradient()
-        for number, result in enumerate(self.exchanged(own)):
+        self.offer(own)
+        for number, result in enumerate(self.results()):
             if number:
                 self.optimizer.step()
                 self.steps += 1
             self.load_gradient(own.new_tensor(result.value))
         return True
 
-    def exchanged(self, own: Tensor) -> list[Reduced]:
-        """Offer a vector for the next round, and return the results that have come; at least one."""
+    def offer(self, own: Tensor) -> None:
+        """Hand in a vector for the next round, in which it may not change."""
         self.require(not self._rounds.done, f"all {self._count} rounds have ended: loop over training()")
         self._rounds.offer(own.cpu().numpy())
+
+    def results(self) -> list[Reduced]:
+        """Return the results that have come since a vector was handed in; at least one, for which it waits."""
         results = self._rounds.take()
         added = sum(self.rank in result.ranks for result in results)
         self.contributed += added
         self.late += 1 - added
-        sizes = len(results) * own.nbytes
+        sizes = sum(each.value.nbytes for each in results)
         self.traffic.add(sent=sizes, received=sizes, synchronizations=len(results))
         return results
 

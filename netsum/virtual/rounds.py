@@ -127,6 +127,7 @@ class VirtualRounds:
             self._world.compute(0.0)  # Others that are ready at the same time hand in their arrays.
             if not this.contributors:
                 self._job.decide(self.number)
+        self._world.do(["offer", self.number, this.contributors, self._size, self._ahead])
 
     def take(self) -> list[Reduced]:
         """Return the results that have come, in order; at least one, for which it waits.

@@ -7,6 +7,7 @@ An event is a list that begins with its kind, so that a recording can be kept as
 ``["meet", [rank, …], op, bytes]``        a collective of some hosts; each contributes this many bytes
 ``["round", n, [rank, …], bytes, ahead]``  wait until round n has ended, which reduces arrays of some hosts; no
                                           host is `ahead` results behind when it begins
+``["offer", n, [rank, …], bytes, ahead]``  hand in an array for round n, and go on
 ``["send", rank, tag, bytes]``            a message; the activity goes on when its link has taken it
 ``["receive", rank, tag]``                wait for a message
 ``["wait", condition, count]``            wait until a condition was notified `count` times
@@ -117,6 +118,10 @@ class Timeline:
                 self._meet(activity, event, tuple(members), op, size)
             case ["round", _, _, _, _]:
                 for other, when in self.rounds.enter(activity, host, event, now):
+                    self._resume(other, when)
+            case ["offer", *_]:
+                self._resume(activity, now)
+                for other, when in self.rounds.offer(host, event, now):
                     self._resume(other, when)
             case ["send", receiver, tag, size]:
                 departed, arrived = self._links.message(host, receiver, size, now)

@@ -37,6 +37,19 @@ def test_a_worker_that_is_no_member_does_not_begin_a_round() -> None:
     assert replay([*members, early], 3, links(0.5)) == {2: 3.5}
 
 
+def test_a_round_begins_with_the_arrays_of_members_that_have_gone_on() -> None:
+    early: list[Event] = [["offer", 0, [0, 1], 8, 32], ["compute", 9.0], round_of(0, [0, 1]), ["mark", 0]]
+    late: list[Event] = [
+        ["compute", 2.0],
+        ["offer", 0, [0, 1], 8, 32],
+        ["compute", 4.0],
+        round_of(0, [0, 1]),
+        ["mark", 1],
+    ]
+    waits: list[Event] = [round_of(0, [0, 1]), ["mark", 2]]
+    assert replay([early, late, waits], 3, links(0.5)) == {0: 9.0, 1: 6.0, 2: 2.5}
+
+
 def test_no_round_begins_while_a_worker_is_too_many_results_behind() -> None:
     members: list[list[Event]] = [
         [step for number in range(3) for step in (["compute", 1.0], round_of(number, [0, 1], 2))]
@@ -143,8 +156,8 @@ def test_the_mean_is_that_of_the_members() -> None:
         found = []
         while not rounds.done:
             world.compute([1.0, 2.0, 5.0][rank])
-            rounds.offer(np.full(2, 10.0**rank * (rounds.number + 1), np.float32))
             assert rounds.behind == (2 if rank == 2 else 0)
+            rounds.offer(np.full(2, 10.0**rank * (rounds.number + 1), np.float32))
             found += [(each.ranks, each.value.tolist()) for each in rounds.take()]
         return found
 
