@@ -62,12 +62,14 @@ class Muon(MatrixStrategy):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state, with the momentum of this worker's matrices."""
-        return {**super().state_dict(), "muon": copy.deepcopy(self._muon.state_dict())}
+        place = self.rank, self.workers
+        return {**super().state_dict(), "muon": copy.deepcopy(self._muon.state_dict()), "place": place}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take a state that `state_dict` returned, at a worker of the same rank in a group of the same size."""
+        """Take a state that `state_dict` returned; of another rank or size of the group, without the matrices' momentum."""
         super().load_state_dict(state)
-        self._muon.load_state_dict(state["muon"])
+        if tuple(state["place"]) == (self.rank, self.workers):
+            self._muon.load_state_dict(state["muon"])
 
     def _flat(self, share: list[Tensor]) -> Tensor:
         """Return the matrices of a share as one vector, as long as the longest share."""

@@ -166,6 +166,26 @@ def test_a_checkpoint_continues_bit_by_bit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["dion", "muon"])
+def test_a_state_of_a_group_of_another_size_goes_on_and_all_have_the_same_model(name: str) -> None:
+    def body(rank: int, group: Any, world: Any) -> tuple[Any, dict[str, Tensor], list[float]]:
+        model = network()
+        s = made(name, model, group=group)
+        if kept:
+            s.load_state_dict(kept[0][0])
+            model.load_state_dict(kept[0][1])
+        with s:
+            run(s, rank, 4)
+        own = s.state_dict(), {key: each.clone() for key, each in model.state_dict().items()}
+        return *own, s.vector().tolist()
+
+    kept: list[Any] = []
+    for workers in (WORKERS, WORKERS - 1, WORKERS):
+        kept = run_workers(workers, body)[0]
+        assert [each[2] for each in kept] == [kept[0][2]] * workers
+        assert kept[0][0]["steps"] % 4 == 0
+
+
+@pytest.mark.parametrize("name", ["dion", "muon"])
 def test_an_optimizer_that_has_the_matrices_is_refused(name: str) -> None:
     def body(rank: int, group: Any, world: Any) -> str:
         model = network()
