@@ -3,6 +3,7 @@
 Every method has one option that is tuned over three values by the loss of the first seed; all else is fixed.
 """
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,20 +45,21 @@ class Method:
     tuned: str  # An option of the strategy, or "inner_rate".
     values: tuple[float, ...]
     options: dict[str, Any] = field(default_factory=dict)
+    quorum: int = 0  # Of the workers, where an outer step takes the changes of some; an option of the group's communicator.
 
 
-_OUTER: Final = (0.3, 0.6, 0.9)
+OUTER: Final = (0.3, 0.6, 0.9)
 _STREAMING: Final = {"sync_every": EVERY, "fragments": 4, "fragment_sync_delay": 3}
 _SPARSE: Final = {"sync_every": EVERY}
 METHODS: Final = {
     "plain": Method("synchronous", 20, "inner_rate", (1e-3, 2e-3, 4e-3)),
-    "diloco": Method("diloco", 110, "outer_momentum", _OUTER, {"sync_every": EVERY}),
+    "diloco": Method("diloco", 110, "outer_momentum", OUTER, {"sync_every": EVERY}),
     "streaming, 4 bits": Method(
-        "diloco", 124, "outer_momentum", _OUTER, {**_STREAMING, "should_quantize": True}
+        "diloco", 124, "outer_momentum", OUTER, {**_STREAMING, "should_quantize": True}
     ),
     "sparse-loco": Method("sparse-loco", 124, "outer_rate", (0.6, 0.8, 1.0), _SPARSE),
     "dion": Method("dion", 44, "rate", (0.01, 0.02, 0.04), {"rank": 16}),
-    "streaming": Method("diloco", 124, "outer_momentum", _OUTER, _STREAMING),
+    "streaming": Method("diloco", 124, "outer_momentum", OUTER, _STREAMING),
     "sparse-loco, added": Method(
         "sparse-loco", 124, "outer_rate", (0.6, 0.8, 1.0), {**_SPARSE, "compression": "agreed-chunk-top-k"}
     ),
@@ -106,6 +108,9 @@ def train(method: Method, value: float, seed: int, steps: int | None = None) -> 
         made = dict(options)
         if isinstance(name := made.get("compression"), str):  # Each worker has its own.
             made["compression"] = make_compressor(name)
+        if method.quorum:
+            made["communicator"] = group.communicator(method.quorum, seed)
+            made["rounds"] = steps // made["sync_every"]
         optimizer = torch.optim.AdamW(given, rate, eps=1e-6)
         s = netsum.strategy(method.strategy, model, optimizer, group=group, **made)
         with s:
@@ -172,15 +177,22 @@ def durations_of(
     trainings: Sequence[Trained], networks: Sequence[NetworkOf], folder: Path, slots: int = DEFAULT_SLOTS
 ) -> dict[NetworkOf, dict[tuple[int, int, int], float]]:
     """Return the simulator's times of all collectives of trainings."""
-    sizes = {
-        (payload_of(op, size, len(members)), len(members), 0)
-        for trained in trainings
-        for own in trained.events
-        for kind, *rest in own
-        if kind == "meet"
-        for members, op, size in [rest]
-    }
+    sizes = set()
+    for event in itertools.chain.from_iterable(own for trained in trainings for own in trained.events):
+        match event:
+            case ["meet", members, op, size]:
+                sizes.add((payload_of(op, size, len(members)), len(members), 0))
+            case ["round", _, contributors, size, _]:
+                sizes.add((payload_of("sum", size, WORKERS), WORKERS, len(contributors)))
     return simulate_collectives(networks, sizes, folder, slots=slots)
+
+
+def model_bytes() -> int:
+    """Return the size of the model and its buffers, which every method sends before its first step."""
+    lm: Any = example("transformer_lm")
+    lm.LAYERS = LAYERS
+    model = lm.LanguageModel()
+    return sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
 
 
 def loss_after(trained: Trained, times: Mapping[int, float], seconds: float) -> float:

@@ -1,6 +1,6 @@
 """Methods for slow links on a grid of links: loss after equal seconds, and after equal bytes.
 
-    python -m tests.claims.slow_links [LINK]… [--seeds N] [--folder FOLDER] [--json]
+    python -m tests.claims.slow_links [LINK]… [--method NAME]… [--seeds N] [--folder FOLDER] [--json]
 
 A LINK is a rate and a round trip, as 10mbit/50ms. A training does not depend on the link, so each runs once, in virtual time,
 and is kept in the folder: a second run goes on where the first ended. Its collectives are then put on every link, with as many
@@ -27,12 +27,15 @@ from netsum.bench.machine import use_examples
 from netsum.terminal import ProgressRows, print_json
 from netsum.virtual.network import LANES, NetworkOf
 from tests.claims.slow_link import (
+    EVERY,
     METHODS,
+    OUTER,
     SECONDS,
     MeteredLinks,
     Method,
     Trained,
     durations_of,
+    model_bytes,
     replayed,
     train,
 )
@@ -43,7 +46,8 @@ SWITCH_SLOTS: Final = 1024
 STEPS: Final = 124  # More than fit into the time on any link.
 MEGABYTES: Final = (0.02, 0.05, 0.2, 1, 5, 20, 100)
 GRID: Final = {name: replace(method, steps=STEPS) for name, method in METHODS.items()} | {
-    "muon": Method("muon", STEPS, "rate", (0.01, 0.02, 0.04))
+    "muon": Method("muon", STEPS, "rate", (0.01, 0.02, 0.04)),
+    "decoupled, 3 of 4": Method("decoupled-diloco", STEPS, "outer_momentum", OUTER, {"sync_every": EVERY}, 3),
 }
 
 
@@ -129,6 +133,9 @@ def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(prog="python -m tests.claims.slow_links", description=__doc__)
     parser.add_argument("links", nargs="*", metavar="LINK", help=f"default: {' '.join(LINKS)}")
+    parser.add_argument(
+        "--method", action="append", choices=GRID, metavar="NAME", help="of the tables; all by default"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("runs/slow-links"))
     parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
@@ -140,9 +147,8 @@ def main() -> None:
         parser.error(f"LINK is a rate and a round trip, as 10mbit/50ms: expected {expected}")
     use_examples()
     trainings = Trainings(chosen.folder)
-    # By its first look DiLoCo has sent the model alone.
-    start = trainings.of("diloco", GRID["diloco"].values[0], 0).sent[0]
-    both = [rows_of(name, trainings, networks, chosen.seeds, start) for name in GRID]
+    names = chosen.method or list(GRID)
+    both = [rows_of(name, trainings, networks, chosen.seeds, model_bytes()) for name in names]
     titles = {
         "seconds": ["method", *(f"{text.replace('/', ', ')}" for text in texts)],
         "bytes": ["method", *(f"{megabytes:g} MB" for megabytes in MEGABYTES)],
