@@ -15,6 +15,7 @@ from host_agent.errors import MisuseError
 from host_agent.strategies import STRATEGIES
 from host_agent.strategies.asynchronous import StaleSynchronous
 from host_agent.strategies.registry import options_of
+from netsum.virtual.group import run_workers
 from tests.host_agent.strategies import tasks
 from tests.integration.torch_ranks import Ranks
 
@@ -150,6 +151,37 @@ def _checkpoint(rank: int, world: int, name: str, options: dict[str, Any]) -> tu
     with again:
         run(again, 4)
     return whole, tasks.summary(again)
+
+
+FOR_SLOW_LINKS: dict[str, dict[str, Any]] = {
+    "diloco": {"sync_every": 4, "fragments": 2, "fragment_sync_delay": 1, "should_quantize": True},
+    "dion": {"rank": 1},
+    "muon": {},
+    "sparse-loco": {"sync_every": 3},
+}
+
+
+@pytest.mark.parametrize("name", FOR_SLOW_LINKS)
+def test_a_slow_worker_delays_the_others_and_changes_no_bit(name: str) -> None:
+    def trained(slowest: float) -> tuple[list[list[float]], float]:
+        def body(rank: int, group: Any, world: Any) -> tuple[list[float], float]:
+            model = tasks.linear_model(seed=rank + 1)
+            # Dion and Muon update the matrix themselves.
+            own = [model.bias] if name in ("dion", "muon") else model.parameters()
+            optimizer = torch.optim.SGD(own, 0.05)
+            with netsum.strategy(name, model, optimizer, group=group, **FOR_SLOW_LINKS[name]) as s:
+                for _ in range(12):
+                    with s.step():
+                        world.compute(slowest if rank == 2 else 1.0)
+                        tasks.mean_square(model, *tasks.rows(rank)).backward()
+            return s.vector().tolist(), world.now
+
+        results = run_workers(4, body)[0]
+        return [model for model, _ in results], max(now for _, now in results)
+
+    (even, soon), (slow, late) = trained(1.0), trained(10.0)
+    assert (soon, late) == (12.0, 120.0)
+    assert even == slow == [even[0]] * 4
 
 
 def test_a_state_of_another_strategy_is_refused(gloo_ranks: Ranks) -> None:
