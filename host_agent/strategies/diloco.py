@@ -20,8 +20,7 @@ def outer_step(of: Any, gradient: Tensor, part: slice = slice(None)) -> None:
 class DiLoCo(Strategy):
     """Take `sync_every` local steps, then one outer step that all workers take alike.
 
-    The outer gradient is the model of the last outer step minus the model now, averaged over the workers. The optimizer given
-    is the inner one, whose state stays at the worker.
+    The outer gradient is the last outer step's model minus the model now, averaged. The optimizer given is the inner one.
 
     With `fragments` > 1 it is streaming DiLoCo: the parameters' vector is cut into equal fragments, and every
     `sync_every` / `fragments` steps the next one has its outer step, so that a worker never sends more at a time. With a
@@ -35,8 +34,7 @@ class DiLoCo(Strategy):
 
     References
     ----------
-    A. Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", arXiv:2311.08105, 2023,
-    algorithm 1.
+    A. Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", arXiv:2311.08105, algorithm 1.
     A. Douillard et al., "Streaming DiLoCo with overlapping communication", arXiv:2501.18512, 2025, algorithm 2.
     """
 
@@ -132,8 +130,7 @@ class DiLoCo(Strategy):
         return (self._local // self._interval - 1) % self.fragments
 
     def _part(self, number: int) -> slice:
-        edges = (each * self.reference.numel() // self.fragments for each in (number, number + 1))
-        return slice(*edges)
+        return slice(*(each * self.reference.numel() // self.fragments for each in (number, number + 1)))
 
     def _begin(self, number: int) -> None:
         change = (self.reference - self.vector())[self._part(number)]
@@ -141,15 +138,13 @@ class DiLoCo(Strategy):
 
     def _average(self) -> Tensor | None:
         wait, self._under_way = self._under_way, None
-        return self._arrived if wait is None else wait()
+        return wait() if wait else self._arrived
 
     def _outer_step(self, number: int) -> None:
         """Take the outer step of a fragment with the average under way, if there is one."""
         gradient, self._arrived = self._average(), None
-        if gradient is None:
-            return
-        part = self._part(number)
-        outer_step(self, gradient, part)
-        model = self.vector()
-        model[part] = self.reference[part].lerp(model[part], self.alpha)
-        self.load(model)
+        if gradient is not None:
+            part, model = self._part(number), self.vector()
+            outer_step(self, gradient, part)
+            model[part] = self.reference[part].lerp(model[part], self.alpha)
+            self.load(model)
