@@ -27,7 +27,7 @@ _FIRST_EPOCH = 1
 class Stage:
     """The tables of a switch at a time."""
 
-    changes: tuple[Callable[[TableWriter], None], ...]  # Those that lead there, in order.
+    changes: tuple[Callable[[TableWriter], None], ...]  # The changes that lead to the stage, in order.
     admitted: frozenset[int]  # Senders that they admit: port * epochs + epoch.
 
 

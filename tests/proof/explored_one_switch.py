@@ -68,7 +68,9 @@ def states(x: Explored) -> tuple[Model, State]:
         for epoch in range(epochs):
             dead = (x.block(host, w.AT_LIFE) != w.ALIVE) | (current[:, host] > epoch)
             stopped[:, job * epochs + epoch, host] = dead
-            stages = np.array([host * epochs + epoch in stage.admitted for stage in x.system.stages[0].stages])
+            stages = np.array(
+                [host * epochs + epoch in stage.admitted for stage in x.system.stages[0].stages]
+            )
             admitted[:, job * epochs + epoch, host] = stages[tables]
     if epochs > 1:
         x.remember(current, sent[:, 0], got[:, 0])

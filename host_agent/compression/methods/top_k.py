@@ -64,7 +64,8 @@ class DGC(TopK):
 
     def fraction_at(self, step: int) -> float:
         if step < self.warmup_steps and self.fraction < 0.25:
-            return 0.25 * (self.fraction / 0.25) ** (step / self.warmup_steps)
+            ratio: float = (self.fraction / 0.25) ** (step / self.warmup_steps)
+            return 0.25 * ratio
         return self.fraction
 
 
