@@ -1,5 +1,6 @@
 """netsum.ray's collectives of actors, and Ray Train over netsum's process group."""
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -100,34 +101,60 @@ def test_a_killed_actor_is_named_within_seconds(cluster: None) -> None:
     assert all(each.endswith("rank 1 left before this was done") for each in heard)
 
 
-def _training() -> None:
+def _training(folder: dict[str, str]) -> None:
     import torch
-    from ray import train
     from ray.train.torch import prepare_model
 
-    torch.manual_seed(torch.distributed.get_rank())
+    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    torch.manual_seed(rank)
     model = prepare_model(torch.nn.Linear(4, 1))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    losses = []
     for step in range(3):
         optimizer.zero_grad()
-        (model(torch.full((8, 4), 1.0 + step + torch.distributed.get_rank())) ** 2).mean().backward()
+        loss = (model(_inputs(step)[rank::world]) ** 2).mean()
+        loss.backward()
         optimizer.step()
-    weights = torch.cat([each.detach().reshape(-1) for each in model.parameters()])
-    everywhere = [torch.empty_like(weights) for _ in range(torch.distributed.get_world_size())]
-    torch.distributed.all_gather(everywhere, weights)
-    alike = all((each == weights).all() for each in everywhere)
-    train.report({"backend": torch.distributed.get_backend(), "alike": alike, "ranks": len(everywhere)})
+        torch.distributed.all_reduce(loss.detach())
+        losses.append(loss.item() / world)
+    weights = [each.flatten().tolist() for each in model.parameters()]
+    said = {"backend": torch.distributed.get_backend(), "ranks": world, "weights": weights, "losses": losses}
+    # Ray keeps the metrics of a report only where a checkpoint comes with it.
+    Path(folder["said"], f"{rank}.json").write_text(json.dumps(said))
+
+
+def _inputs(step: int) -> Any:
+    import torch
+
+    return torch.randn(8, 4, generator=torch.Generator().manual_seed(step))
 
 
 def test_ray_train_reduces_gradients_of_two_workers_over_netsum(cluster: None, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    torch = pytest.importorskip("torch")
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    trainer = TorchTrainer(
+    (tmp_path / "said").mkdir()
+    TorchTrainer(
         _training,
+        train_loop_config={"said": str(tmp_path / "said")},
         torch_config=TorchConfig(backend="netsum"),
         scaling_config=ScalingConfig(num_workers=2),
         run_config=RunConfig(storage_path=os.fspath(tmp_path)),
-    )
-    assert trainer.fit().metrics == {"backend": "netsum", "alike": True, "ranks": 2}
+    ).fit()
+    first, second = (json.loads((tmp_path / f"said/{rank}.json").read_text()) for rank in range(2))
+    assert first == second
+    assert (first["backend"], first["ranks"]) == ("netsum", 2)
+    torch.manual_seed(0)  # Rank 0's weights, which DistributedDataParallel begins with.
+    alone = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(alone.parameters(), 0.01)
+    losses = []
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = (alone(_inputs(step)) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert first["losses"] == pytest.approx(losses, rel=1e-5)
+    expected = [each.flatten().tolist() for each in alone.parameters()]
+    assert first["weights"] == [pytest.approx(each, rel=1e-5, abs=1e-6) for each in expected]
