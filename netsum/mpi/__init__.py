@@ -8,7 +8,9 @@ import atexit
 import os
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import wraps
 from typing import Any, Final
 
 import numpy as np
@@ -23,8 +25,8 @@ from host_agent.torch.options import Options as Options
 from netsum.extras import install_command
 
 try:
-    from mpi4py import MPI
-    from mpi4py.util import dtlib
+    from mpi4py import MPI as MPI
+    from mpi4py.util import dtlib as dtlib
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
         f"netsum.mpi needs mpi4py: {install_command('mpi4py')}", name="mpi4py"
@@ -44,6 +46,8 @@ _OTHERS: Final = (
     "allgather", "allreduce", "alltoall", "barrier", "bcast", "exscan", "gather", "reduce", "scan", "scatter",
 )  # fmt: skip
 """Collectives that are MPI's, and counted."""
+_MAKING: Final = ("Create", "Create_group", "Split", "Split_type")
+_ENDING: Final = ("Free", "Disconnect")
 
 
 def wrap(comm: MPI.Intracomm, *, timeout_s: float = 300.0, options: Options | None = None) -> "Comm":
@@ -102,8 +106,8 @@ class Comm(MPI.Intracomm):
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> Any:
         """Reduce arrays over all ranks, also in place."""
         send, received = _flat(recvbuf if sendbuf is MPI.IN_PLACE else sendbuf), _flat(recvbuf)
-        how = _op(op)
-        if send is None or received is None or how is None or not _takes(send, how):
+        how = _switches(op, send, received)
+        if how is None:
             return self._through_mpi("Allreduce", sendbuf, recvbuf, op)
         _check("Allreduce", send.size, send, received)
         self.counts["Allreduce", "switch"] += 1
@@ -148,17 +152,8 @@ class Comm(MPI.Intracomm):
         array[...] = self.session.broadcast(array, root, label="Bcast")
         return None
 
-    def Free(self) -> None:
-        """Leave the job of this communicator, and free it."""
-        self._leave()
-        super().Free()
-
-    def Disconnect(self) -> None:
-        """Leave the job of this communicator, and disconnect it."""
-        self._leave()
-        super().Disconnect()
-
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Leave the job of this communicator, as Free and Disconnect do; the other ranks leave at the same time."""
         if "_session" in self.__dict__:
             self.__dict__.pop("_session").close()
 
@@ -192,15 +187,9 @@ class Comm(MPI.Intracomm):
         return result[0] if np.ndim(summands) == 1 else result
 
     def _scatter(self, name: str, sendbuf: Any, recvbuf: Any, op: Any, call: tuple[Any, ...]) -> Any:
-        received, how = _flat(recvbuf), _op(op)
-        send = received if sendbuf is MPI.IN_PLACE else _flat(sendbuf)
-        if (
-            sendbuf is MPI.IN_PLACE
-            or send is None
-            or received is None
-            or how is None
-            or not _takes(send, how)
-        ):
+        send, received = _flat(sendbuf), _flat(recvbuf)
+        how = _switches(op, send, received)
+        if how is None:
             return self._through_mpi(name, *call)
         _check(name, send.size // self.size, send, received)
         self.counts[name, "switch"] += 1
@@ -212,62 +201,51 @@ class Comm(MPI.Intracomm):
         return getattr(super(), name)(*arguments)
 
 
-def _counted(name: str) -> Any:
-    def call(self: Comm, *arguments: Any, **named: Any) -> Any:
-        self.counts[name, "MPI"] += 1
-        return getattr(MPI.Intracomm, name)(self, *arguments, **named)
+def _as_mpi_does(name: str) -> Any:
+    """Return a communicator's method that counts its calls, or wraps what it makes, or leaves the job first."""
+    theirs = getattr(MPI.Intracomm, name)
 
-    call.__name__, call.__doc__ = name, getattr(MPI.Intracomm, name).__doc__
+    @wraps(theirs)
+    def call(self: Comm, *arguments: Any, **named: Any) -> Any:
+        if name in _ENDING:
+            self.leave()
+        elif name in _OTHERS:
+            self.counts[name, "MPI"] += 1
+        made = theirs(self, *arguments, **named)
+        return type(self)(made) if name in _MAKING and made != MPI.COMM_NULL else made
+
     return call
 
 
-def _wrapping(name: str) -> Any:
-    def call(self: Comm, *arguments: Any, **named: Any) -> Any:
-        made = getattr(MPI.Intracomm, name)(self, *arguments, **named)
-        return made if made == MPI.COMM_NULL else type(self)(made)
-
-    call.__name__, call.__doc__ = name, getattr(MPI.Intracomm, name).__doc__
-    return call
+for _name in (*_OTHERS, *_MAKING, *_ENDING):
+    setattr(Comm, _name, _as_mpi_does(_name))
 
 
-for _name in _OTHERS:
-    setattr(Comm, _name, _counted(_name))
-for _name in ("Create", "Create_group", "Split", "Split_type"):
-    setattr(Comm, _name, _wrapping(_name))
+def _switches(op: Any, send: Any, received: Any) -> Op | None:
+    """Return the switch's name of an operation if it reduces such arrays; all ranks decide alike, as their arrays are alike."""
+    how = next((ours for theirs, ours in _OPS if op == theirs), None)
+    if send is None or received is None or how is None or send.dtype.kind == "b":
+        return None  # MPI's sum of booleans counts them.
+    if how == "bor" and send.dtype.name not in ("int32", "int64"):
+        return None
+    with suppress(UnsupportedTypeError):
+        check_reducible(send.dtype, how)
+        return how
+    return None
 
 
-def _op(op: Any) -> Op | None:
-    return next((ours for theirs, ours in _OPS if op == theirs), None)
-
-
-def _takes(array: Array, op: Op) -> bool:
-    """Whether the switch reduces the type; all ranks decide alike, by what MPI requires to be alike."""
-    if array.dtype.kind == "b" or (op == "bor" and array.dtype.name not in ("int32", "int64")):
-        return False  # MPI's sum of booleans counts them.
-    try:
-        check_reducible(array.dtype, op)
-    except UnsupportedTypeError:
-        return False
-    return True
-
-
-def _flat(buffer: Any) -> Array | None:
+def _flat(buffer: Any) -> Any:
     """Return the elements of an array, or of a list of one with its MPI type; None for other buffers, which are MPI's."""
     array = buffer[0] if isinstance(buffer, list | tuple) and buffer else buffer
     if not isinstance(array, np.ndarray) or not array.flags.c_contiguous or array.dtype.kind not in "biufc":
         return None
     if array is not buffer:
         (*counts, datatype) = buffer[1:] or (None,)
-        if (
-            not isinstance(datatype, MPI.Datatype)
-            or not datatype.is_predefined
-            or counts not in ([], [array.size])
-        ):
+        if not isinstance(datatype, MPI.Datatype) or not datatype.is_predefined:
             return None
-        if dtlib.to_numpy_dtype(datatype) != array.dtype:
+        if counts not in ([], [array.size]) or dtlib.to_numpy_dtype(datatype) != array.dtype:
             return None
-    flat: Array = array.reshape(-1)
-    return flat
+    return array.reshape(-1)
 
 
 def _check(name: str, expected: int, send: Array, received: Array) -> None:
