@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,21 @@ def test_collectives_equal_mpis_and_exact_sums_the_same_bits_on_one_and_four_ran
     assert alone[0]["digests"]["MPI"] != three[0]["digests"]["MPI"]
     assert three[0]["counts"]["Allreduce switch"] == 11
     assert three[0]["counts"]["Allreduce MPI"] == 7  # PROD, and all of uint32.
+    assert ["the ranks do not agree on this collective" in each["swapped"] for each in three] == [True] * 3
     assert [each["left"].endswith("rank 3 left before this was done") for each in three] == [True] * 3
 
 
 MPICC = shutil.which("mpicc", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
 
 
-@pytest.mark.skipif(MPICC is None, reason="needs mpicc: pip install mpich, and a C compiler")
+HEADER = Path(sysconfig.get_path("include"), "Python.h")
+
+
+@pytest.mark.skipif(
+    MPICC is None or shutil.which("cc") is None or not HEADER.exists(),
+    reason="needs mpicc (pip install mpich), a C compiler, and Python's headers",
+)
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_ENABLE_SHARED"), reason="needs Python's shared library")
 def test_a_c_program_that_knows_nothing_of_netsum_has_its_sums_rounded_once(tmp_path: Path) -> None:
     library, program = tmp_path / "libnetsum_mpi.so", tmp_path / "program"
     source = Path(__file__).with_name("mpi_program.c")

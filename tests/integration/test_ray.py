@@ -63,6 +63,7 @@ def _five_calls() -> dict[str, Any]:
         lambda: collective.allreduce(summed, "five", ReduceOp.PRODUCT),
         lambda: collective.send(summed, 1 - rank, "five"),
         lambda: collective.allgather(gathered, np.zeros(2), "five"),
+        lambda: collective.allreduce(np.ones(3, np.uint32), "five"),
     ):
         with pytest.raises(netsum.NetsumError) as caught:
             call()  # type: ignore[no-untyped-call]
@@ -80,6 +81,7 @@ def test_collectives_of_two_actors_have_the_right_elements(cluster: None) -> Non
         assert each["results"] == [[3.0] * 3, [1, 0], reduced, scattered, [0, 0], [1, 1], [8]]
         assert "reduce by SUM, MIN and MAX, not by PRODUCT" in each["refused"][0]
         assert "have no send and recv" in each["refused"][1]
+        assert each["refused"][3].startswith("netsum reduces no uint32: convert the array")
         assert "expected a list of 2 tensors like the other argument, got 2, in all of" in each["refused"][2]
 
 
