@@ -136,7 +136,8 @@ def on_datagram(
         _take_payload(core, record, slot, words, header)
         last = header[14] == core.rank and core.rank != COMPLETER_UNKNOWN
         _note_progress(core, record, slot, last, now_ns)
-        count_result(core, slot.chunk, header[2] & FLAG_CONGESTED != 0, now_ns)
+        if core.congestion != 0:
+            count_result(core, slot.chunk, header[2] & FLAG_CONGESTED != 0, now_ns)
         _retire(core, slots, passes, record, slot)
     elif verdict == ACCEPTED:
         _on_status(core, passes[slot.pass_number % PASS_RING], slot, words, level, number, now_ns)
@@ -355,7 +356,8 @@ def _on_status(
         core.probe_number[probe] = 0
         core.answered += 1
         take_probe_time(core, now_ns - core.probe_sent_ns[probe])
-        take_path_time(core, now_ns - core.probe_sent_ns[probe])
+        if core.congestion != 0:
+            take_path_time(core, now_ns - core.probe_sent_ns[probe])
         verdict = _verdict_on_loss(core, slot, probe, level, full or missing)
         if verdict != SENT_SINCE:
             is_gone(core, slot)
@@ -369,7 +371,8 @@ def _on_status(
             return
         core.extra_probes += EXTRA_PROBES_PER_LOSS
         limit_window(core)
-        count_loss(core, slot.chunk, now_ns)
+        if core.congestion != 0:
+            count_loss(core, slot.chunk, now_ns)
         core.probe_before = core.probe_sequence[probe]
     else:  # One that comes unasked says that the switch could not grow the packet into the RESULT.
         asked = number != EXPONENT_ALL_ZERO and number <= PROBE_NUMBERS

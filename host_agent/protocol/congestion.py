@@ -9,8 +9,9 @@ Rounds take about a round trip. The least time in a round, compared with the lea
 
 Alone, or beside jobs like itself, a worker keeps `QUEUE_PACKETS` in the queue, by the rule of FAST TCP (Wei, Jin, Low, Hegde:
 "FAST TCP", IEEE/ACM Transactions on Networking 14(6), 2006), and what the jitter of a host keeps under way besides. Losses do
-not count before an eighth of a round is lost, or the queue is twice as long as it should be: a lossy link loses less, and an
-overflowing queue more.
+not count before a twelfth is lost, the queue is twice as long as it should be, or it makes round trips five times as long though
+the window is small: a lossy link loses less, and an overflowing queue more. When first windows overflow a queue, as where many
+workers meet, what has arrived of them counts as the congested window.
 
 Beside flows that fill the queue that share would be too small. So now and then a worker takes a quarter of its window back for
 some round trips (Copa, Arun and Balakrishnan, NSDI 2018; Nimbus, Goyal et al., SIGCOMM 2022). If the round trip falls by as
@@ -95,21 +96,30 @@ def count_result(core: Record, chunk: Integer, marked: bool, now_ns: Integer) ->
     core.round_results += 1
     core.counted += 1
     core.round_marked += marked
-    if chunk >= core.round_end and core.congestion != 0:
+    if chunk >= core.round_end:
         _end_round(core, now_ns)
 
 
 @compiled
 def count_loss(core: Record, chunk: Integer, now_ns: Integer) -> None:
     """Count a lost packet; make the window smaller if that means congestion."""
-    if core.congestion == 0 or chunk < core.recover_chunk:
+    if chunk < core.recover_chunk:
+        if (
+            core.trimming != 0
+        ):  # What has arrived of a flight that was too large says how much there is room for.
+            core.largest_bytes = _bounded(core, core.largest_bytes - frame_bytes(core, True))
+            core.window_bytes = _bounded(core, core.largest_bytes * 7 // 10)
+            core.threshold_bytes = core.window_bytes
         return
     core.round_lost += 1
     core.counted_lost += 1
     many = core.counted_lost >= LEAST_LOST and core.counted_lost * LOST_SHARE > core.counted
     queued = _queued(core)
-    small = core.window_bytes < QUEUE_PACKETS * frame_bytes(core, True) and queued * 2 > core.window_bytes
-    if core.competes == 0 and not many and not small and queued <= 2 * _target(core):
+    few = core.window_bytes < QUEUE_PACKETS * frame_bytes(core, True)
+    crowded = (
+        few and queued * 5 > 4 * core.window_bytes
+    )  # The queue of too many workers makes round trips five times as long.
+    if core.competes == 0 and not many and not crowded and queued <= 2 * _target(core):
         return
     core.counted_lost = 0
     core.counted = 0
@@ -120,6 +130,7 @@ def count_loss(core: Record, chunk: Integer, now_ns: Integer) -> None:
     core.largest_ns = now_ns
     core.window_bytes = _bounded(core, core.window_bytes * 7 // 10)
     core.threshold_bytes = core.window_bytes
+    core.trimming = core.starting
     core.starting = 0
     core.recover_chunk = core.next_chunk
     core.trial_wait = max(core.trial_wait, np.int64(SECOND_WAIT))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from host_agent.codecs.payload import block_has_lanes, has_exponents, is_absent, own_exponent, write_block
-from host_agent.protocol.congestion import frame_bytes, is_gone, leaves
+from host_agent.protocol.congestion import frame_bytes, leaves
 from host_agent.protocol.records import (
     CONTRIBUTES_DATA,
     CONTRIBUTES_NOTHING,
@@ -191,8 +191,6 @@ def _send_again(
         tx_bytes[row] = _write_contribution(core, record, slot, words[row])
         _sent(core, slot, now_ns, tx_bytes[row])
         rows += 1
-    else:
-        is_gone(core, slot)
     slot.due = DUE_NO
     core.due -= 1
     set_loss_time(core, slot, now_ns + repeat_after_ns(core, slot.unanswered))

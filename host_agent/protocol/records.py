@@ -109,6 +109,7 @@ CORE: Final = _record(
     "largest_ns",  # when that was
     "competes",  # 1: others fill the queue, and only losses and marks make the window smaller
     "starting",  # 1: no queue has been met yet
+    "trimming",  # the losses of the first flight make the window smaller, one by one
     "recover_chunk",  # losses of chunks before it have had their answer
     "counted_lost",  # packets, for the share that is lost,
     "counted",  # of this many chunks

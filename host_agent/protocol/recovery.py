@@ -21,6 +21,7 @@ from typing import Final
 
 import numpy as np
 
+from host_agent.protocol.congestion import is_gone
 from host_agent.protocol.records import (
     DUE_FAST_RETRANSMIT,
     DUE_NO,
@@ -129,6 +130,7 @@ def detect_lost(core: Record, slots: Records, now_ns: int) -> None:
             if core.largest_acked - slot.last_sequence >= PACKET_THRESHOLD or now_ns >= loss_time_ns:
                 due = DUE_PROBE if queue else DUE_FAST_RETRANSMIT
                 limit_window(core)
+                is_gone(core, slot)
         elif none_waits:
             break
         else:

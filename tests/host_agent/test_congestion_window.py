@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from host_agent.protocol.congestion import FIRST_BYTES, HEADERS_BYTES, QUEUE_PACKETS, count_loss
+from host_agent.protocol.congestion import FIRST_BYTES, HEADERS_BYTES, LEAST_LOST, QUEUE_PACKETS, count_loss
 from host_agent.wire import Header
 from host_agent.wire.constants import FLAG_CONGESTED, FLAG_LANES, HEADER_BYTES
 from tests.host_agent.bench_core import MS, BenchCore, result, status
@@ -105,6 +105,23 @@ def test_a_share_of_losses_that_a_bad_link_has_is_no_congestion(every: int, shri
     assert (path.window < before // 2) == shrinks
 
 
+def test_of_a_first_flight_that_was_too_large_the_window_keeps_what_has_arrived() -> None:
+    bench = BenchCore(workers=2, slots=1024)
+    bench.state["congestion"] = 1
+    bench.begin(64 * 1024)
+    sent = bench.send()
+    arrived = len(sent) // 4
+    bench.receive(*(result(each, workers=2, completer=1) for each in sent[-arrived:]))
+    lost = {Header.from_bytes(each).chunk for each in sent[:-arrived]}
+    while bench.state["statuses"] < len(lost):
+        bench.wait(MS)
+        probes = [each for each in bench.send() if len(each) == HEADER_BYTES]
+        bench.receive(
+            *(status(each, seen=0b10, workers=2) for each in probes if Header.from_bytes(each).chunk in lost)
+        )
+    assert bench.state["window_bytes"] // PACKET == pytest.approx(0.7 * arrived, abs=LEAST_LOST)
+
+
 def test_a_packet_that_is_lost_is_not_under_way_and_waits_for_room_in_the_window() -> None:
     bench = BenchCore(workers=2, slots=1024)
     bench.state["congestion"] = 1
@@ -113,8 +130,9 @@ def test_a_packet_that_is_lost_is_not_under_way_and_waits_for_room_in_the_window
     bench.now_ns = bench.core.next_timer_ns()
     bench.state["window_bytes"] = 2 * PACKET
     probes = bench.send()
-    assert bench.state["flight_bytes"] == (len(sent) - len(probes)) * PACKET
+    assert bench.state["flight_bytes"] == len(sent) * PACKET, "it may only be late"
     bench.receive(status(probes[0], seen=0b10, workers=2))
+    assert bench.state["flight_bytes"] == (len(sent) - 1) * PACKET
     assert not any(len(each) > HEADER_BYTES for each in bench.send())
     bench.receive(*(result(each, workers=2, completer=1) for each in sent[2:]))
     again = next(each for each in bench.send() if len(each) > HEADER_BYTES)
