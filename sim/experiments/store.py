@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from host_agent.environment import CONGESTION_WINDOW, is_on
 from netsum_common.sources import sources_stamp
 from sim.errors import SimulationError
 from sim.experiments import running
@@ -35,8 +36,10 @@ def _arrow() -> Any:
 
 
 def code_stamp(programs: tuple[tuple[int, str], ...]) -> str:
-    """Return a hash of the compiled programs, and of all modules that a point's run imports."""
+    """Return a hash of the compiled programs, of all modules that a point's run imports, and of a variable that it reads."""
     digest = hashlib.sha256(sources_stamp(Path(running.__file__)).encode())
+    if is_on(CONGESTION_WINDOW):
+        digest.update(CONGESTION_WINDOW.encode())
     for _, program in sorted(programs):
         digest.update(Path(program).read_bytes())
     return digest.hexdigest()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from host_agent.errors import MisuseError
 from sim.errors import SettingError, SimulationError
 from sim.experiments.comparing import compare
 from sim.experiments.experiment import Experiment, Point, parse_experiment
@@ -97,6 +98,17 @@ def test_what_was_computed_is_not_computed_again(
         ("netsum", 2, 3),
         ("netsum", 3, 1),
     ]
+
+
+def test_results_of_another_congestion_control_are_computed_anew(
+    experiment: Experiment, programs: dict[int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixed = ResultStore(tmp_path, experiment, programs)
+    monkeypatch.setenv("NETSUM_CONGESTION_WINDOW", "1")
+    assert ResultStore(tmp_path, experiment, programs).stamp != fixed.stamp
+    monkeypatch.setenv("NETSUM_CONGESTION_WINDOW", "yes")
+    with pytest.raises(MisuseError, match="NETSUM_CONGESTION_WINDOW: expected 0 or 1, got 'yes'"):
+        ResultStore(tmp_path, experiment, programs)
 
 
 def test_a_point_that_fails_is_named_and_takes_no_other_along(
