@@ -21,15 +21,16 @@ def headers(
     target_port: int = UDP_PORT,
     length: int = 0,
     udp_length: int = 0,
+    service: int = 0,
 ) -> bytes:
     """Return 42 bytes of headers for a datagram.
 
     `source`, `target`: (MAC address, IPv4 address). `length`, `udp_length`: bytes of the IPv4 packet and of the datagram; 0:
-    they are filled in later.
+    they are filled in later. `service`: IPv4's type of service, such as `ECT`.
     """
     ethernet = mac_int(target[0]).to_bytes(6, "big") + mac_int(source[0]).to_bytes(6, "big") + b"\x08\x00"
     addresses = ipv4_int(source[1]), ipv4_int(target[1])
-    fields = (0x45, 0, length, 0, 0x4000, 64, 17)
+    fields = (0x45, service, length, 0, 0x4000, 64, 17)
     ipv4 = struct.pack("!BBHHHBBHII", *fields, 0, *addresses)
     total = int(np.frombuffer(ipv4, ">u2").sum(dtype=np.int64))
     checksum = ~(total % 0xFFFF) & 0xFFFF

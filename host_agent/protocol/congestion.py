@@ -126,15 +126,20 @@ def count_loss(core: Record, chunk: Integer, now_ns: Integer) -> None:
     if core.trial_rounds > 0:
         core.window_bytes = core.trial_bytes
         core.trial_rounds = 0
-    core.largest_bytes = core.window_bytes
-    core.largest_ns = now_ns
-    core.window_bytes = _bounded(core, core.window_bytes * 7 // 10)
-    core.threshold_bytes = core.window_bytes
     core.trimming = core.starting
-    core.starting = 0
+    _shrink(core, core.window_bytes * 7 // 10, now_ns)
     core.recover_chunk = core.next_chunk
     core.trial_wait = max(core.trial_wait, np.int64(SECOND_WAIT))
     _begin_round(core)
+
+
+@compiled
+def _shrink(core: Record, window: Integer, now_ns: Integer) -> None:
+    core.largest_bytes = core.window_bytes
+    core.largest_ns = now_ns
+    core.window_bytes = _bounded(core, window)
+    core.threshold_bytes = core.window_bytes
+    core.starting = 0
 
 
 @compiled
@@ -191,10 +196,7 @@ def _end_round(core: Record, now_ns: Integer) -> None:
         if core.trial_rounds > 0:
             _go_on_with_trial(core)
         elif core.round_marked > 0:
-            shrunk = core.window_bytes - core.window_bytes * core.marked_share // (2 * _ONE)
-            core.window_bytes = _bounded(core, shrunk)
-            core.threshold_bytes = core.window_bytes
-            core.starting = 0
+            _shrink(core, core.window_bytes - core.window_bytes * core.marked_share // (2 * _ONE), now_ns)
         else:
             _adapt(core, now_ns)
             _consider_trial(core)

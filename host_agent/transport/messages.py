@@ -1,9 +1,10 @@
 """A UDP socket as a link of the loop: batches of datagrams as the messages of a system call.
 
 Where the path allows it (`segmentation`), a run of datagrams of one length is one message (UDP_SEGMENT, UDP_GRO): it passes
-the network code once, which is most of the cost of a datagram.
+the network code once, which is most of the cost of a datagram. A mark of a queue (IP_RECVTOS) goes into the datagram.
 """
 
+from socket import IPPROTO_IP
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from host_agent.transport.system_calls import (
     POLLOUT,
     poll,
 )
+from host_agent.wire.header import CE, note_mark
 from netsum_common.compiled import Integer, Record, Records, compiled
 from netsum_common.sockets import (
     CONTROL,
@@ -155,6 +157,8 @@ def next_datagram(udp: UdpSocket) -> tuple[Integer, Integer]:
     length = np.int64(header.length) - link.offset
     if header.control_length > 0 and control.level == SOL_UDP and control.type == UDP_GRO:
         length = min(length, max(np.int64(control.received_segment), np.int64(1)))
+    elif header.control_length > 0 and control.level == IPPROTO_IP and control.received_segment & CE == CE:
+        note_mark(datagram, length)
     link.offset += length
     if link.offset >= np.int64(header.length):
         link.message += 1

@@ -15,6 +15,7 @@ from host_agent.transport.link import Link
 from host_agent.transport.messages import LARGEST_MESSAGE_BYTES, LINK, UdpSocket, make_inbox, make_outbox
 from host_agent.transport.segmentation import MOST_SEGMENTS, segments_towards
 from host_agent.transport.system_calls import POLLFD, POLLIN
+from host_agent.wire.header import ECT
 from netsum_common.sockets import SOL_UDP, UDP_GRO, enlarge
 
 BURST_BYTES: Final = 12_000
@@ -137,7 +138,10 @@ class UdpLink(Link):
 
     def _give_window(self) -> None:
         """Give the core a congestion window on a network; loopback and shared memory have no queues that others need."""
-        self._core.state["congestion"] = int(is_on(CONGESTION_WINDOW) and self.link["paces"][0] != 0)
+        if is_on(CONGESTION_WINDOW) and self.link["paces"][0] != 0:
+            self._core.state["congestion"] = 1
+            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT)
+            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
 
     def _drain(self) -> None:
         """Discard what came before the socket was connected, from anyone, and errors about another switch."""

@@ -8,10 +8,22 @@ import sys
 from typing import Final, NamedTuple
 
 import numpy as np
+from numba import carray
 
-from host_agent.wire.constants import COMPLETER_UNKNOWN, HEADER_BYTES, HEADER_FIELDS, STATUS_BYTES
+from host_agent.wire.constants import (
+    COMPLETER_UNKNOWN,
+    FLAG_CONGESTED,
+    HEADER_BYTES,
+    HEADER_FIELDS,
+    HEADER_OFFSET_FLAGS,
+    KIND_RESULT,
+    STATUS_BYTES,
+)
 from netsum_common.compiled import Integer, Words, compiled
+from netsum_common.memory import pointer
 
+ECT: Final = 2  # IPv4's type of service: the sender reacts to marks (RFC 3168).
+CE: Final = 3  # A queue has marked the packet.
 FRAME_HEADERS_BYTES: Final = 14 + 20 + 8  # Ethernet, IPv4 and UDP headers in front of a datagram.
 
 _SWAPS: Final = sys.byteorder == "little"
@@ -107,6 +119,14 @@ def swap(word: np.uint32) -> np.uint32:
             | (word << np.uint32(24))
         )
     return word
+
+
+@compiled
+def note_mark(datagram: int, length: int) -> None:
+    """Note in a RESULT at an address that a queue has marked its packet, as a switch does for contributions."""
+    data = carray(pointer(datagram), (HEADER_BYTES,), np.uint8)
+    if length >= HEADER_BYTES and data[0] & 15 == KIND_RESULT:
+        data[HEADER_OFFSET_FLAGS] |= FLAG_CONGESTED
 
 
 @compiled

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+from host_agent.environment import CONGESTION_WINDOW, is_on
 from sim.errors import SettingError
 from sim.experiments.settings import Settings, TransportTable
 from sim.peers.table import SERVED
@@ -85,7 +86,10 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "topology.core_rate": _kinds(*(kind for kind in KINDS if kind != "star")),
     "topology.mtu": _kinds(*KINDS),
-    "topology.mark": _FLOWS,
+    "topology.mark": (
+        lambda *given: _has_flows(*given) or is_on(CONGESTION_WINDOW),
+        "a job of another contender, or a congestion window",
+    ),
     "switch.queue_pkts": (lambda _, switch: switch.service, "service"),
     "controller.delay": _NETSUM,
     **dict.fromkeys(("host.send", "host.receive", "host.byte"), _GIVEN),

@@ -145,7 +145,7 @@ class TopologyTable:
     core_rate: int = _key(_rate_bps, 0, "between switches; default: the same")
     latency: int = _key(_time_ns, 1000, "of each link")
     queue: int = _key(size_bytes, 0, "bytes that may wait before a link; default: any number")
-    mark: int = _key(size_bytes, 0, "bytes from which on packets of flows are marked; default: never")
+    mark: int = _key(size_bytes, 0, "bytes from which on packets are marked (ECN); default: never")
     mtu: int = _key(_whole(68, 65535), 1500)
     framing: int = _key(_whole(0, 1000), 24, "bytes a packet takes on the wire beside its frame")
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from controller.jobs import Job
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT
 from host_agent.wire import Admission
+from host_agent.wire.header import ECT
 from sim.frames import FIRST_UDP_PORT, headers
 from sim.network.engine import loop
 from sim.network.engine.engine_records import (
@@ -234,7 +235,9 @@ class Network(Graph):
         if not 0 <= place < ENDPOINTS_PER_NODE:
             raise NetworkError(f"a host has at most {ENDPOINTS_PER_NODE} workers at a time")
         port = FIRST_UDP_PORT + place
-        template = np.frombuffer(headers((host.mac, host.ip), (switch.mac, switch.ip), port), np.uint8).copy()
+        service = ECT * int(worker.core.state["congestion"][0])
+        ends = (host.mac, host.ip), (switch.mac, switch.ip)
+        template = np.frombuffer(headers(*ends, port, service=service), np.uint8).copy()
         self._headers.append(template)
         state, slots, passes = worker.core.records
         self._memory.need(4 * len(slots) + 1024)

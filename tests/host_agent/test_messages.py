@@ -22,6 +22,9 @@ from host_agent.transport.messages import (
     send,
 )
 from host_agent.transport.system_calls import POLLFD
+from host_agent.wire import Header
+from host_agent.wire.constants import FLAG_CONGESTED, HEADER_BYTES, KIND_RESULT, KIND_STATUS, VERSION
+from host_agent.wire.header import CE, ECT
 from netsum_common.sockets import SOL_UDP, UDP_GRO
 
 ROW_BYTES = 1048
@@ -94,6 +97,18 @@ def test_what_is_sent_is_received(ends: tuple[End, End]) -> None:
         left.send(batch)
         assert right.receive_all(len(batch)) == batch
         assert right.receive() == []
+
+
+@pytest.mark.parametrize("ends", [(False, False)], indirect=True)
+def test_a_mark_of_a_queue_is_in_the_result_that_it_was_on(ends: tuple[End, End]) -> None:
+    left, right = ends
+    right.socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+    header = Header.from_bytes(bytes([VERSION << 4 | KIND_RESULT]) + bytes(HEADER_BYTES - 1))
+    others = [header._replace(kind=KIND_STATUS).to_bytes(), b"x"]
+    for service, expected in ((0, header), (ECT, header), (CE, header._replace(flags=FLAG_CONGESTED))):
+        left.socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, service)
+        left.send([header.to_bytes(), *others])
+        assert right.receive_all(3) == [expected.to_bytes(), *others]
 
 
 @every_pair

@@ -19,9 +19,9 @@ from sim.network.engine.events import ARRIVAL, next_tie, push, remove_first, rep
 from sim.network.engine.packets import (
     ACKNOWLEDGEMENT,
     LINK_HEADER_BYTES,
-    SLOT_PROTOCOL,
     copy_packet,
     lose,
+    mark,
     packet_of,
 )
 from sim.network.engine.scripts import DELAY, PASSES, scripted_action
@@ -62,9 +62,8 @@ def send(world: Record, number: Integer, packet: Integer, at_ps: Integer) -> Non
         return
     if wait_ps > link.longest_wait_ps:
         link.longest_wait_ps = wait_ps
-    if wait_ps > link.mark_ps and described.kind != SLOT_PROTOCOL:
-        described.marked = 1
-        link.marked += 1
+    if wait_ps > link.mark_ps:
+        link.marked += mark(world, packet)
     depart_ps = start_ps
     taken_ps = np.int64(0)
     if link.rate_bps > 0:

@@ -5,11 +5,12 @@ A frame begins at `FRAME_AT` of its row, so that the UDP payload behind 42 bytes
 
 # mypy: disable-error-code="no-any-return,return-value"
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numba import carray
 
+from host_agent.wire.header import CE
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 from netsum_common.memory import copy_bytes, pointer
 from sim.frames import HEADERS_BYTES
@@ -17,6 +18,7 @@ from sim.network.engine.engine_records import FLOW, PACKET, STALL
 
 LINK_HEADER_BYTES: Final = 14
 PAYLOAD_AT: Final = 64
+_SERVICE_AT: Final = 15  # IPv4's type of service in a frame.
 FRAME_AT: Final = PAYLOAD_AT - HEADERS_BYTES
 
 SLOT_PROTOCOL, SEGMENT, ACKNOWLEDGEMENT, BACKGROUND = range(4)
@@ -62,6 +64,32 @@ def lose(world: Record, packet: Integer) -> None:
                 stall.flows += 1
             flow.missing = max(flow.missing, described.number + 1)
     release(world, packet)
+
+
+@compiled_inline
+def add_to_checksum(header: Any, growth: Integer) -> None:
+    """Change IPv4's checksum as a field of the headers has grown by a number."""
+    # RFC 1624: the growth is subtracted from the complement.
+    checksum = (np.int64(header[24]) << 8 | np.int64(header[25])) - growth
+    if checksum < 0:
+        checksum += 0xFFFF
+    header[24] = checksum >> 8
+    header[25] = checksum & 0xFF
+
+
+@compiled
+def mark(world: Record, packet: Integer) -> Integer:
+    """Mark a packet as one that has met a queue (ECN), if its sender reacts to that; return whether it does."""
+    described = packet_of(world, packet)
+    if described.kind == SLOT_PROTOCOL:
+        header = carray(pointer(frame_address(world, packet)), (HEADERS_BYTES,), np.uint8)
+        service = np.int64(header[_SERVICE_AT])
+        if service & CE == 0:
+            return np.int64(0)
+        header[_SERVICE_AT] = service | CE
+        add_to_checksum(header, CE - (service & CE))
+    described.marked = 1
+    return np.int64(1)
 
 
 @compiled

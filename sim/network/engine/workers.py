@@ -14,6 +14,7 @@ from numba import carray
 from host_agent.protocol.departures import next_timer_ns
 from host_agent.protocol.records import CORE, FAILURE_NONE
 from host_agent.wire.constants import HEADER_BYTES
+from host_agent.wire.header import note_mark
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, load16, pointer
 from sim.core_calls import call_receive, call_send
@@ -22,7 +23,14 @@ from sim.network.engine.engine_records import NEVER, PS_PER_NS, WORKER
 from sim.network.engine.events import WORKER_TIMER, push
 from sim.network.engine.links import send
 from sim.network.engine.outputs import accepted, check_output
-from sim.network.engine.packets import SLOT_PROTOCOL, allocate, frame_address, packet_of, release
+from sim.network.engine.packets import (
+    SLOT_PROTOCOL,
+    add_to_checksum,
+    allocate,
+    frame_address,
+    packet_of,
+    release,
+)
 
 CONTINUES, NEEDS_PYTHON, SAMPLED, SUM_MISSING = range(4)
 """Results of a worker's event. `NEEDS_PYTHON`: a pass is done, or the core has failed, so Python must examine the worker's
@@ -60,6 +68,8 @@ def on_frame(world: Record, number: Integer, packet: Integer) -> Integer:
     payload = described.length - HEADERS_BYTES
     _work(world, worker, worker.receive_ps + described.wire_bytes * worker.byte_ps)
     before = accepted(worker)
+    if described.marked != 0:
+        note_mark(frame_address(world, packet) + HEADERS_BYTES, payload)
     call_receive(
         world.core_take_in,
         (
@@ -199,9 +209,4 @@ def _set_lengths(frame: Integer, payload: Integer) -> None:
     header[17] = total & 0xFF
     header[38] = datagram >> 8
     header[39] = datagram & 0xFF
-    # RFC 1624: the growth of a field is subtracted from the complement.
-    checksum = (np.int64(header[24]) << 8 | np.int64(header[25])) - total
-    if checksum < 0:
-        checksum += 0xFFFF
-    header[24] = checksum >> 8
-    header[25] = checksum & 0xFF
+    add_to_checksum(header, total)

@@ -4,13 +4,17 @@ Each row is run with fixed slots and with the window. A job's share while two ru
 long; 1 is half of what it reaches alone.
 """
 
+import datetime
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from docs.tables import DATA
+from host_agent.environment import CONGESTION_WINDOW, is_on
 from netsum.simulation import programs
 from sim.experiments.experiment import parse_experiment
 from sim.experiments.running import Watch, run_point
@@ -26,10 +30,13 @@ def run(text: str) -> Rows:
     return {row["job"]: row for row in run_point(point, PROGRAMS, Watch()).rows}
 
 
-def star(slots: int, queue: str, rate: str = "10gbit", latency: str = "2us", more: str = "") -> str:
+def star(
+    slots: int, queue: str, rate: str = "10gbit", latency: str = "2us", more: str = "", mark: str = ""
+) -> str:
     """Return the share of the bound of a job alone, and the share of packets that were lost."""
+    marks = f'mark = "{mark}"' if mark and is_on(CONGESTION_WINDOW) else ""
     (row,) = run(
-        f'[topology]\nrate = "{rate}"\nlatency = "{latency}"\nqueue = "{queue}"\n'
+        f'[topology]\nrate = "{rate}"\nlatency = "{latency}"\nqueue = "{queue}"\n{marks}\n'
         f'[[job]]\nworkers = 4\nsize = "{SHORT}"\nslots = {slots}\nsparse = "never"\n{more}'
     ).values()
     if row["error"]:
@@ -90,6 +97,7 @@ ROWS: dict[str, Callable[[], str]] = {
     "256 slots": lambda: star(256, "100kB"),
     "1,024 slots": lambda: star(1024, "100kB"),
     "256 slots, 1 % loss on each link": lambda: star(256, "100kB", more=LOSS),
+    "256 slots, marks from 20 kB on": lambda: star(256, "100kB", mark="20kB"),
     "100 Mbit/s, queue 1 MB, 128 slots, 1 % loss": lambda: star(128, "1MB", "100mbit", "100us", LOSS),
     "100 Mbit/s, queue 30 kB, 256 slots": lambda: star(256, "30kB", "100mbit", "100us"),
     "100 Mbit/s, queue 90 kB, 256 slots": lambda: star(256, "90kB", "100mbit", "100us"),
@@ -101,10 +109,27 @@ ROWS: dict[str, Callable[[], str]] = {
     "256 slots beside 64, queue of 64": lambda: beside(64, 64),
 }
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run all rows, print them, and write them to docs/data/congestion.json."""
+    if len(sys.argv) > 1:
+        sys.exit(
+            f"expected no arguments, as all rows of a table are from one run; got {' '.join(sys.argv[1:])}"
+        )
+    path = DATA / "congestion.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    for table in document["tables"].values():
+        table["rows"].clear()
     for title, measured in ROWS.items():
         cells = []
-        for window in ("", "1"):
-            os.environ["NETSUM_CONGESTION_WINDOW"] = window
+        for window in ("0", "1"):
+            os.environ[CONGESTION_WINDOW] = window
             cells.append(measured())
+        document["tables"]["shares" if " beside " in title else "alone"]["rows"].append([title, *cells])
         print(json.dumps([title, *cells]), flush=True)
+    document["date"] = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

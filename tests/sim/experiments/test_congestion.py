@@ -43,3 +43,18 @@ def test_losses_by_chance_do_not_keep_a_job_from_filling_its_link(
     monkeypatch.setenv("NETSUM_CONGESTION_WINDOW", "1")
     share, _ = on_star(programs, '[[fault]]\nloss = "1%"\n')
     assert share > 0.9
+
+
+def test_a_job_whose_packets_queues_mark_fills_its_link_without_losses(
+    programs: dict[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NETSUM_CONGESTION_WINDOW", "1")
+    (point,) = parse_experiment(STAR.replace("[[job]]", 'mark = "10kB"\n[[job]]'), "star", None).points
+    watch = Watch()
+    (row,) = run_point(point, programs, watch).rows
+    assert row["share_of_bound"] > 0.9
+    assert row["lost"] == 0
+    assert watch.scenario is not None
+    workers = watch.scenario.network.workers
+    assert any(worker.core.state["congested"][0] > 0 for worker in workers)
+    assert not any(worker.core.state["malformed"][0] > 0 for worker in workers)
