@@ -30,13 +30,15 @@ class Activity:
     counters: dict[str, int]  # As in `WorkerCore.counters`, since the communicator was made.
     in_flight: int  # Chunks.
     srtt_ns: int  # Smoothed round trip to the switch; 0 before the first.
+    window_bytes: int  # The congestion window; 0: there is none.
     stuck: Stuck | None  # Unset while chunks complete.
 
 
 def activity_of(core: WorkerCore) -> Activity:
     """Read a core that another thread may be driving; values that are read together may be a moment apart."""
     state = core.state[0].copy()
-    return Activity(core.counters(), int(state["in_flight"]), int(state["srtt_ns"]), _stuck(core))
+    in_flight, srtt_ns = int(state["in_flight"]), int(state["srtt_ns"])
+    return Activity(core.counters(), in_flight, srtt_ns, core.window_bytes, _stuck(core))
 
 
 def _stuck(core: WorkerCore) -> Stuck | None:

@@ -108,6 +108,7 @@ class _Running:
         state = core.state[0]
         for name in ("srtt_ns", "result_ns", "max_result_ns"):
             setattr(statistics, name, int(state[name]))
+        statistics.window_bytes = core.window_bytes
         statistics.min_result_ns = min(int(state["min_result_ns"]), statistics.max_result_ns)
         try:
             return Outcome(self.collective, statistics, self.collective.finish(statistics), None)

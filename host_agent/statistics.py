@@ -61,6 +61,8 @@ class Statistics:
     min_result_ns: int = 0
     """Least and largest of these since the communicator was made."""
     max_result_ns: int = 0
+    window_bytes: int = 0
+    """The congestion window at the end; 0: there is none."""
 
     @property
     def elements_per_s(self) -> float:
@@ -79,5 +81,5 @@ class Statistics:
             setattr(self, name, getattr(other, name))
 
 
-_LAST = ("srtt_ns", "result_ns", "min_result_ns", "max_result_ns")
+_LAST = ("srtt_ns", "result_ns", "min_result_ns", "max_result_ns", "window_bytes")
 _COUNTED = tuple(field.name for field in fields(Statistics) if field.name not in _LAST)

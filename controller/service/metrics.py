@@ -16,7 +16,7 @@ from controller.service.workers import JobMembers
 from host_agent.job_api import jobs_pb2
 
 WORKER_COUNTERS = (
-    *("chunks", "retransmissions", "probes", "duplicates", "stale", "collectives"),
+    *("chunks", "retransmissions", "probes", "duplicates", "stale", "congested", "collectives"),
     *("sparse_collectives", "sparse_blocks", "own_blocks", "union_blocks", "saved_bytes"),
     *("verified", "corrupted"),
 )
@@ -73,20 +73,24 @@ class Metrics:
         }
         about = "In which share of its job's newest collectives the worker was the last to begin"
         last = _gauge("worker_last_share", about, "job", "rank")
+        window = _gauge("worker_window_bytes", "The worker's congestion window; 0: none", "job", "rank")
         for job in jobs:
             for number, share in job.last_ranks.shares().items():
                 last.add_metric([job.name, str(number)], share)
             for member in job.members.values():
                 rank = str(member.rank)
                 live.add_metric([job.name, rank, member.worker.host], float(member.outbox is not None))
-                for name, family in counts.items() if member.report is not None else ():
+                if member.report is None:
+                    continue
+                window.add_metric([job.name, rank], member.report.window_bytes)
+                for name, family in counts.items():
                     family.add_metric([job.name, rank], getattr(member.report, name))
         gone = _counter("workers_left", "Workers that left a job, of all jobs")
         gone.add_metric([], self._workers.left)
         transitions = _counter("transitions", "Transitions of jobs, members and links", "of", "event")
         for labels, count in self._registry.events.counts.items():
             transitions.add_metric(list(labels), count)
-        return [live, last, *counts.values(), gone, transitions]
+        return [live, last, window, *counts.values(), gone, transitions]
 
     def _of_switches(self) -> list[Any]:
         ready = _gauge("switch_ready", "1 if the switch takes jobs", "switch")

@@ -6,7 +6,7 @@ from host_agent.communicator import Communicator
 from host_agent.job_api import jobs_pb2
 
 _COUNTERS = (
-    *("chunks", "retransmissions", "probes", "duplicates", "stale"),
+    *("chunks", "retransmissions", "probes", "duplicates", "stale", "congested"),
     *("packets_sent", "packets_received", "bytes_sent", "bytes_received"),
 )
 _TOTALS = (
@@ -24,6 +24,7 @@ def report_of(communicator: Communicator) -> jobs_pb2.Report:
         elements=total.elements,
         srtt_ns=now.srtt_ns,
         in_flight=now.in_flight,
+        window_bytes=now.window_bytes,
     )
     for name in _COUNTERS:
         setattr(report, name, now.counters[name])

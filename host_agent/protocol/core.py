@@ -84,6 +84,11 @@ class WorkerCore:
         return self.records[0]
 
     @property
+    def window_bytes(self) -> int:
+        """The congestion window; 0: there is none."""
+        return int(self.state["window_bytes"][0] * self.state["congestion"][0])
+
+    @property
     def failed(self) -> bool:
         """Whether the core has failed; `host_agent.protocol.outcome` says how."""
         return bool(self.state["failure"][0] != FAILURE_NONE)

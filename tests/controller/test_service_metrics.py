@@ -23,7 +23,8 @@ def test_jobs_slots_counters_workers_and_switches(tmp_path: Path, monkeypatch: p
         with join(
             service.address, job="job", rank=0, world_size=1, slots=256, addresses=["127.0.2.3"]
         ) as member:
-            member._stream.send(jobs_pb2.FromWorker(report=jobs_pb2.Report(chunks=12, retransmissions=3)))
+            report = jobs_pb2.Report(chunks=12, retransmissions=3, window_bytes=70_000, congested=2)
+            member._stream.send(jobs_pb2.FromWorker(report=report))
             while 'netsum_worker_chunks_total{job="job",rank="0"} 12.0' not in (
                 text := urllib.request.urlopen(f"{url.geturl()}metrics", timeout=30).read().decode()
             ):
@@ -38,6 +39,8 @@ def test_jobs_slots_counters_workers_and_switches(tmp_path: Path, monkeypatch: p
             "netsum_slots_jain 1.0",
             'netsum_worker_attached{host="h3",job="job",rank="0"} 1.0',
             'netsum_worker_retransmissions_total{job="job",rank="0"} 3.0',
+            'netsum_worker_window_bytes{job="job",rank="0"} 70000.0',
+            'netsum_worker_congested_total{job="job",rank="0"} 2.0',
             'netsum_switch_ready{switch="s1"} 1.0',
             'netsum_transitions_total{event="admit",of="job"} 1.0',
             'netsum_transitions_total{event="join",of="member"} 1.0',

@@ -16,12 +16,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from host_agent.job_api.jobs_pb2 import JobView, Report, WorkerView
 from host_agent.joining import join
 from netsum.allreduce.plan import Plan
 from netsum.allreduce.session import loopback_controller
 from netsum.allreduce.worker import JobLostError, RankOptions, take_part
 from netsum.cli.app import app
+from netsum.cli.watching import picture
 from netsum.extras import install_command
+from netsum.terminal import console
 
 DEADLINE_S = 400.0
 
@@ -489,3 +492,15 @@ def test_a_shell_with_wrong_arguments(netsum: Netsum) -> None:
 def test_a_shell_that_cannot_be(netsum: Netsum, words: list[str], sentence: str) -> None:
     address = document(netsum("switch", "show", "--json"))["address"]
     assert sentence in refused(netsum("shell", *(word.format(address=address) for word in words), script=""))
+
+
+@pytest.mark.parametrize("window_bytes", [70_000, 0])
+def test_a_watch_shows_the_window_of_each_worker_that_has_one(
+    window_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    worker = WorkerView(rank=0, host="h1", report=Report(chunks=1, window_bytes=window_bytes))
+    screen = console()
+    with screen.capture() as printed:
+        screen.print(picture(JobView(name="job", workers=[worker])))
+    assert ("kB" in printed.get()) == ("70 kB" in printed.get()) == (window_bytes > 0)
