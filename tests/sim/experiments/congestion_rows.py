@@ -31,13 +31,19 @@ def run(text: str) -> Rows:
 
 
 def star(
-    slots: int, queue: str, rate: str = "10gbit", latency: str = "2us", more: str = "", mark: str = ""
+    slots: int,
+    queue: str,
+    rate: str = "10gbit",
+    latency: str = "2us",
+    more: str = "",
+    mark: str = "",
+    size: str = SHORT,
 ) -> str:
     """Return the share of the bound of a job alone, and the share of packets that were lost."""
     marks = f'mark = "{mark}"' if mark and is_on(CONGESTION_WINDOW) else ""
     (row,) = run(
         f'[topology]\nrate = "{rate}"\nlatency = "{latency}"\nqueue = "{queue}"\n{marks}\n'
-        f'[[job]]\nworkers = 4\nsize = "{SHORT}"\nslots = {slots}\nsparse = "never"\n{more}'
+        f'[[job]]\nworkers = 4\nsize = "{size}"\nslots = {slots}\nsparse = "never"\n{more}'
     ).values()
     if row["error"]:
         return "fails"
@@ -96,7 +102,7 @@ ROWS: dict[str, Callable[[], str]] = {
     "10 Gbit/s, queue 100 kB, 64 slots": lambda: star(64, "100kB"),
     "256 slots": lambda: star(256, "100kB"),
     "1,024 slots": lambda: star(1024, "100kB"),
-    "256 slots, 1 % loss on each link": lambda: star(256, "100kB", more=LOSS),
+    "256 slots, 1 % loss on each link, 32 MiB": lambda: star(256, "100kB", more=LOSS, size=LONG),
     "256 slots, marks from 20 kB on": lambda: star(256, "100kB", mark="20kB"),
     "100 Mbit/s, queue 1 MB, 128 slots, 1 % loss": lambda: star(128, "1MB", "100mbit", "100us", LOSS),
     "100 Mbit/s, queue 30 kB, 256 slots": lambda: star(256, "30kB", "100mbit", "100us"),
