@@ -87,7 +87,7 @@ ELSEWHERE = (
     "core.next_sequence",  # what is presumed lost
     # The congestion window, which only delays.
     "_send_next: left out: block", "_send_next: turned: block", "header[14]", "core.rank != COMPLETER", "core.rank == COMPLETER",
-    "FLAG_CONGESTED", "verdict != SENT_SINCE", "verdict == SENT_SINCE",
+    "core.congestion", "FLAG_CONGESTED", "verdict != SENT_SINCE", "verdict == SENT_SINCE",
     "_send_next: not: has_exponents", "_send_next: left out: has_exponents", "data_blocks",  # codecs
     "on_datagram: not: verdict", "on_datagram: turned: verdict",  # counters, where no other lemma notices it
     "left out: has_lanes\n",  # without lanes, a header is right without being cut
