@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -77,12 +78,23 @@ def incast(size: str) -> str:
     return f"{100 * 32 * row['share_of_bound']:.1f} %, {100 * row['lost'] / row['packets_on_links']:.1f} %"
 
 
+def job(name: str, first: int, slots: int, size: str) -> str:
+    """Return the table of a job of two workers, with 0 slots a ring."""
+    kind = f'slots = {slots}\nsparse = "never"\nswitch = "s1"' if slots else 'contender = "ring"'
+    return f'[[job]]\nname = "{name}"\nworkers = 2\nfirst_host = {first}\nsize = "{size}"\n{kind}\n'
+
+
+def straggling(slots: int) -> str:
+    """Return the share of a job whose straggler is late, from then on, beside another one with 256 slots."""
+    late = job("b", 3, slots, "16MiB") + 'straggler = 1\nlate = "20ms"\n'
+    with TemporaryDirectory() as folder:
+        topology = file_of(folder, 8, lambda i: f"s{2 - i % 2}-p{i}", {"bandwidth": "10gbit", "queue": 64})
+        alone, both = (run(topology + other + late)["b"] for other in ("", job("a", 1, 256, "96MiB")))
+    return f"{2 * (alone['duration_ns'] - 20e6) / (both['duration_ns'] - 20e6):.2f}"
+
+
 def beside(queue: int, slots: int) -> str:
     """Return the shares of a job with 256 slots and of another one, with 0 slots a ring, between them a queue."""
-
-    def job(name: str, first: int, its_slots: int, size: str) -> str:
-        kind = f'slots = {its_slots}\nsparse = "never"\nswitch = "s1"' if its_slots else 'contender = "ring"'
-        return f'[[job]]\nname = "{name}"\nworkers = 2\nfirst_host = {first}\nsize = "{size}"\n{kind}\n'
 
     def rate(name: str, *jobs: str) -> float:
         return float(run(topology + "".join(jobs))[name]["goodput_bps"])
@@ -113,6 +125,10 @@ ROWS: dict[str, Callable[[], str]] = {
     "256 slots beside a ring, queue of 256": lambda: beside(256, 0),
     "256 slots beside 16, queue of 64": lambda: beside(64, 16),
     "256 slots beside 64, queue of 64": lambda: beside(64, 64),
+    **{
+        f"{slots} slots beside 256, queue of 64, straggler of 20 ms: its job": partial(straggling, slots)
+        for slots in (64, 256)
+    },
 }
 
 
