@@ -25,7 +25,7 @@ from host_agent.codecs.payload import (
     learn_exponent,
     read_block,
 )
-from host_agent.protocol.congestion import count_loss, count_result, is_gone, take_path_time
+from host_agent.protocol.congestion import count_loss, count_result, frame_bytes, is_gone, take_path_time
 from host_agent.protocol.records import (
     DUE_NO,
     DUE_RETRANSMIT,
@@ -255,6 +255,8 @@ def _note_progress(core: Record, record: Record, slot: Record, last: bool, now_n
         if last and core.congestion != 0:
             take_probe_time(core, now_ns - slot.first_sent_ns)
             take_path_time(core, now_ns - slot.first_sent_ns)
+            if slot.frame_bytes == frame_bytes(core, True):
+                core.path_ns = min(core.path_ns, now_ns - slot.first_sent_ns)
     # The first transmission even if there were more: which one the RESULT answers is not known, and to take it for a
     # later one than it was would put chunks beyond the packet threshold that are not.
     core.largest_acked = max(core.largest_acked, slot.first_sequence)

@@ -9,8 +9,8 @@ Rounds take about a round trip. The least time in a round, compared with the lea
 
 Alone, or beside jobs like itself, a worker keeps `QUEUE_PACKETS` in the queue, by the rule of FAST TCP (Wei, Jin, Low, Hegde:
 "FAST TCP", IEEE/ACM Transactions on Networking 14(6), 2006), and what the jitter of a host keeps under way besides. Losses do
-not count before a twelfth is lost, the queue is twice as long as it should be, or it makes round trips five times as long though
-the window is small: a lossy link loses less, and an overflowing queue more. When first windows overflow a queue, as where many
+not count before a twelfth is lost, the queue is twice as long as it should be, or it makes round trips twice as long though the
+window is small: a lossy link loses less, and an overflowing queue more. When first windows overflow a queue, as where many
 workers meet, what has arrived of them counts as the congested window.
 
 Beside flows that fill the queue that share would be too small. So now and then a worker takes a quarter of its window back for
@@ -55,6 +55,7 @@ def reset_congestion(core: Record) -> None:
     core.window_bytes = FIRST_BYTES
     core.threshold_bytes = _MOST
     core.starting = 1
+    core.path_ns = NEVER
     core.trial_wait = SECOND_WAIT
     _begin_round(core)
     core.round_end = -1
@@ -116,9 +117,8 @@ def count_loss(core: Record, chunk: Integer, now_ns: Integer) -> None:
     many = core.counted_lost >= LEAST_LOST and core.counted_lost * LOST_SHARE > core.counted
     queued = _queued(core)
     few = core.window_bytes < QUEUE_PACKETS * frame_bytes(core, True)
-    crowded = (
-        few and queued * 5 > 4 * core.window_bytes
-    )  # The queue of too many workers makes round trips five times as long.
+    # Too many workers meet, and their queue makes round trips twice as long.
+    crowded = few and core.round_samples > 0 and core.round_least_ns // 2 > core.path_ns
     if core.competes == 0 and not many and not crowded and queued <= 2 * _target(core):
         return
     core.counted_lost = 0

@@ -108,6 +108,7 @@ CORE: Final = _record(
     "largest_bytes",  # the window at the last congestion; 0: none yet
     "largest_ns",  # when that was
     "competes",  # 1: others fill the queue, and only losses and marks make the window smaller
+    "path_ns",  # the least round trip of a chunk with lanes: on slow links it is longer than a PROBE's
     "starting",  # 1: no queue has been met yet
     "trimming",  # the losses of the first flight make the window smaller, one by one
     "recover_chunk",  # losses of chunks before it have had their answer

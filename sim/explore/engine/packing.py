@@ -53,7 +53,7 @@ CORE_WINDOW: Final = frozenset(
         *("congestion", "flight_bytes", "window_bytes", "threshold_bytes", "largest_bytes", "largest_ns"),
         *("competes", "starting", "trimming", "recover_chunk", "counted_lost", "counted", "jitter_ns"),
         *("round_end", "round_least_ns", "round_total_ns", "round_samples", "round_lost", "round_marked"),
-        *("marked_share", "round_results", "round_full"),
+        *("path_ns", "marked_share", "round_results", "round_full"),
         *("trial_rounds", "trial_wait", "trial_ns", "trial_bytes", "doubts"),
     )
 )

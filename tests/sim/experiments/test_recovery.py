@@ -11,13 +11,15 @@ STAR = 'kind = "star"\nrate = "50mbit"'
 TREE = 'kind = "file"\nfile = "leaf-spine-8"\nrate = "100mbit"'
 
 
+@pytest.mark.parametrize("window", ["0", "1"])
 @pytest.mark.parametrize(
     ("topology", "tree", "share", "needed"), [(STAR, "false", 0.93, 0.020), (TREE, "true", 0.9, 0.031)]
 )
 def test_eight_workers_lose_one_packet_in_a_hundred(
-    topology: str, tree: str, share: float, needed: float
+    topology: str, tree: str, share: float, needed: float, window: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`needed` contributions a chunk are lost on this worker's way, or fetch a RESULT that was."""
+    monkeypatch.setenv("NETSUM_CONGESTION_WINDOW", window)
     text = f"""
     [topology]
     {topology}
