@@ -105,9 +105,7 @@ def count_result(core: Record, chunk: Integer, marked: bool, now_ns: Integer) ->
 def count_loss(core: Record, chunk: Integer, now_ns: Integer) -> None:
     """Count a lost packet; make the window smaller if that means congestion."""
     if chunk < core.recover_chunk:
-        if (
-            core.trimming != 0
-        ):  # What has arrived of a flight that was too large says how much there is room for.
+        if core.trimming != 0:  # There is room for what has arrived of a flight that was too large.
             core.largest_bytes = _bounded(core, core.largest_bytes - frame_bytes(core, True))
             core.window_bytes = _bounded(core, core.largest_bytes * 7 // 10)
             core.threshold_bytes = core.window_bytes
