@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 
 from host_agent.protocol.records import NEVER
-from host_agent.wire.constants import HEADER_BYTES, LANE_BYTES
+from host_agent.wire.constants import HEADER_BYTES
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 
 HEADERS_BYTES: Final = 42  # Ethernet, IPv4 and UDP.
@@ -64,7 +64,7 @@ def reset_congestion(core: Record) -> None:
 @compiled_inline
 def frame_bytes(core: Record, has_lanes: bool) -> Integer:
     """Return the length of a packet with or without lanes on the wire."""
-    return HEADERS_BYTES + HEADER_BYTES + (LANE_BYTES * core.lanes if has_lanes else np.int64(0))
+    return HEADERS_BYTES + HEADER_BYTES + (core.lane_bytes if has_lanes else np.int64(0))
 
 
 @compiled_inline

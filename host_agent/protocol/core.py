@@ -25,6 +25,7 @@ from host_agent.protocol.passes import Pass
 from host_agent.protocol.records import CORE, COUNTERS, FAILURE_NONE, NEVER, PASS, PASS_RING, SLOT
 from host_agent.protocol.timeout import reset_timeout
 from host_agent.wire import Admission
+from host_agent.wire.constants import LANE_BYTES
 from host_agent.wire.header import HEADER_WORDS, STATUS_WORDS
 from host_agent.wire.path import masks
 from netsum_common.compiled import Records
@@ -50,6 +51,7 @@ class WorkerCore:
         core["num_workers"] = admission.num_workers
         core["slot_count"] = admission.slot_count
         core["lanes"] = admission.lanes
+        core["lane_bytes"] = LANE_BYTES * admission.lanes
         core["quorum"] = admission.quorum
         core["rank"] = admission.rank
         core["headroom"] = (admission.world_size - 1).bit_length()

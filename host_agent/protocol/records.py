@@ -63,6 +63,7 @@ CORE: Final = _record(
     "num_workers",
     "slot_count",
     "lanes",
+    "lane_bytes",  # of a packet's lanes on the wire; a simulator may compute fewer lanes
     "rank",
     "headroom",  # ceil(log2(world size))
     "levels",  # of switches on the path to the root

@@ -83,6 +83,7 @@ class Worker:
         self.admission = admission
         self.job = job  # The job's name.
         self.core = WorkerCore(admission, options["timeout_ns"], options["first_chunk"])  # The shipped core.
+        self.core.state["lane_bytes"] += options["added_bytes"]
         self.core.state["congestion"] = int(is_on(CONGESTION_WINDOW))
         self.schedule = Schedule(self.core)
         # outcomes, ended_ns: outcome (if kept) and time of each collective that has ended, in order.

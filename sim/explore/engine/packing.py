@@ -46,6 +46,7 @@ CORE_CONSTANT: Final = frozenset(
     (
         *("job_id", "token", "worker_id", "num_workers", "slot_count", "lanes", "rank", "headroom"),
         *("levels", "reach", "path_worker", "path_mask", "max_rto_ns", "timeout_ns", "quorum"),
+        "lane_bytes",
     )
 )
 CORE_WINDOW: Final = frozenset(

@@ -29,6 +29,7 @@ REASONS: dict[str, dict[str, str]] = {
                 "rank",
                 "num_workers",
                 "lanes",
+                "lane_bytes",
                 "headroom",
                 "levels",
                 "reach",

@@ -57,8 +57,12 @@ def test_sums_are_checked(programs: dict[int, str]) -> None:
     assert all(row["error"] is None and row["resent"] > 0 for row in result.rows)
 
 
+@pytest.mark.parametrize("window", ["0", "1"])
 @pytest.mark.parametrize("loss", ["0%", "1%"])
-def test_fewer_lanes_are_computed_in_the_same_virtual_time(programs: dict[int, str], loss: str) -> None:
+def test_fewer_lanes_are_computed_in_the_same_virtual_time(
+    programs: dict[int, str], loss: str, window: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NETSUM_CONGESTION_WINDOW", window)
     full = run_point(point(LOSSY, **{"fault.loss": loss}), programs)
     reduced = run_point(point(LOSSY, **{"fault.loss": loss, "job.simulated_lanes": 64}), programs)
     assert rows(full) == rows(replace_varied(reduced, full))
