@@ -47,8 +47,7 @@ class LinkParameters:
     queue_bytes: int | None = (
         None  # Limit of queued bytes, beyond which arriving packets are dropped; None: no limit.
     )
-    mark_bytes: int | None = None  # Queue length above which packets of flows are marked (ECN).
-    mark_bytes: int | None = None  # From which queue on packets are marked (ECN).
+    mark_bytes: int | None = None  # Queue length above which packets are marked (ECN).
     framing_bytes: int = ETHERNET_FRAMING_BYTES  # Bytes on the wire beside each frame.
     faults: Faults = field(default_factory=Faults)  # Faults of the link's packets.
 
