@@ -23,7 +23,7 @@ from sim.traces.reading import read_trace
 from tests.netsum.test_sim_command import netsum
 
 TRAINING = """
-import os, sys
+import gc, os, sys
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -41,6 +41,9 @@ for _ in range(steps):
     if communicates:
         dist.broadcast(torch.ones(1000), 0)
 dist.barrier()
+# PyTorch's Gloo threads may abort at exit while they still hold Python objects.
+del trained, optimizer, model
+gc.collect()
 dist.destroy_process_group()
 """
 PARAMETERS = 64 * 128 + 128 + 128 * 4 + 4
