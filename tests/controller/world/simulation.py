@@ -215,9 +215,9 @@ class Loop(asyncio.BaseEventLoop):
 
     def stop_all(self) -> None:
         """Forget everything that was to run, as the end of a process does."""
+        self.simulation.loops.remove(self)
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
-        self.simulation.loops.remove(self)
         for pool in self._pools.values():
             pool.kill()
         for task in self.tasks:
@@ -251,8 +251,8 @@ class Loop(asyncio.BaseEventLoop):
             self.simulation.faults.append(f"{self.name}: a task ended with {fault!r}")
 
     def _faulty(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if isinstance(context.get("exception"), Killed):
-            return
+        if isinstance(context.get("exception"), Killed) or self not in self.simulation.loops:
+            return  # Nobody is left to hear of it.
         self.simulation.faults.append(f"{self.name}: {context.get('message')}: {context.get('exception')!r}")
 
     def _write_to_self(self) -> None:
