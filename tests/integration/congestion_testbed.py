@@ -184,6 +184,8 @@ def main() -> None:
     )
     parser.add_argument("--alternations", type=int, default=2, help="how often a row is run each way")
     given = parser.parse_args()
+    if given.alternations < 1:
+        parser.error(f"--alternations: expected 1 or more, got {given.alternations}")
     chosen = [row for row in ROWS if given.only in row.title]
     if not chosen:
         parser.error(f"--only: expected a part of one of {'; '.join(row.title for row in ROWS)}")

@@ -193,6 +193,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--topology", default="star-4", help="of all but Ray, which runs on star-2")
     options = parser.parse_args()
+    for given in options.framework:
+        framework, _, python = given.partition("=")
+        if framework not in NATIVE or shutil.which(python) is None:
+            parser.error(f"{given}: expected NAME=PYTHON, a name of {', '.join(NATIVE)} and its interpreter")
+    if options.steps < 1:
+        parser.error(f"--steps: expected 1 or more, got {options.steps}")
     print(machine_and_date())
     print("A linear model with gradients of 3.75 MiB, every link 100mbit, 0 % loss; median ms of a step")
     print(f"{'framework':<12}{'over':<36}{'ranks':>6}{'ms a step':>12}{'loss':>12}", flush=True)
