@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from operator import methodcaller
+from typing import cast
 
 from controller.entries import WORKER_ADMISSION, Entry, MulticastGroup
 from controller.errors import JobRefusedError
@@ -66,11 +67,9 @@ class _ChangeRecorder(InProcessWriter):
 
     def _keep(self, change: Callable[[TableWriter], None]) -> None:
         self.changes.append(change)
+        admissions = self.read(WORKER_ADMISSION)
         self.admitted.append(
-            {
-                (int(str(one.value("ingress_port"))), int(str(one.value("token"))))
-                for one in self.read(WORKER_ADMISSION)
-            }
+            {(cast(int, one.value("ingress_port")), cast(int, one.value("token"))) for one in admissions}
         )
 
 
