@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.service import changes, link, moves
+from controller.service import changes, moves
 from controller.service.network import ControlledNetwork
 from controller.service.registry import RegistryOptions
 from controller.service.serve import RunningService, ServiceOptions, running_service
@@ -23,7 +23,13 @@ from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.job_api.jobs_pb2 import FromWorker, ToWorker
 from host_agent.job_api.tickets import admission_of
 from host_agent.wire.constants import VERSION
-from tests.controller.service_harness import PROGRAM, FakeSession, FakeSwitch, FakeTables, FakeWriter
+from tests.controller.harness_switches import (
+    PROGRAM,
+    HarnessSession,
+    HarnessSwitch,
+    HarnessWriter,
+    use_switches,
+)
 
 PATIENCE_S = 60.0
 """Deadline of every wait; machines may be slow."""
@@ -147,15 +153,15 @@ class Worker:
 
 
 class Agent:
-    """The agent of a host that can add for jobs, on a switch that only records writes."""
+    """The agent of a host that can add for jobs, on an embedded switch."""
 
     def __init__(self, world: "World", name: str = "agg") -> None:
         self._world = world
         self._started = jobs_pb2.Started(p4runtime=f"fake-{name}:1", device_id=1, udp_port=28275)
         self._offer = jobs_pb2.Offer(name=name, ip="127.0.2.77")
         self.refusal = ""
-        world.switches[name] = FakeSwitch()
-        FakeSession.switches = {**FakeSession.switches, self._started.p4runtime: world.switches[name]}
+        world.switches[name] = HarnessSwitch()
+        HarnessSession.switches = {**HarnessSession.switches, self._started.p4runtime: world.switches[name]}
         self._call: Any = world.aggregators.Register()
         self.read = asyncio.create_task(self._read())
 
@@ -182,7 +188,11 @@ class World:
     """A running service, its switches and its clients."""
 
     def __init__(
-        self, service: RunningService, switches: dict[str, FakeSwitch], disk: Disk, channel: grpc.aio.Channel
+        self,
+        service: RunningService,
+        switches: dict[str, HarnessSwitch],
+        disk: Disk,
+        channel: grpc.aio.Channel,
     ) -> None:
         self.service = service
         self.switches = switches
@@ -271,19 +281,16 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world_on(
-    folder: Path, network: ControlledNetwork, disk: Disk | None = None, **registry: Any
+    folder: Path,
+    network: ControlledNetwork,
+    disk: Disk | None = None,
+    kinds: tuple[type[HarnessSwitch], type[HarnessWriter]] = (HarnessSwitch, HarnessWriter),
+    **registry: Any,
 ) -> AsyncIterator[World]:
-    """Run a service on switches that only record writes."""
+    """Run a service on embedded switches."""
     disk = disk or Disk()
-    switches = {name: FakeSwitch() for name in network.switches}
     with pytest.MonkeyPatch.context() as patch:
-        by_address = {site.p4runtime: switches[name] for name, site in network.switches.items()}
-        patch.setattr(FakeSession, "switches", by_address)
-        patch.setattr(link, "P4RuntimeSession", FakeSession)
-        patch.setattr(link, "P4RuntimeWriter", FakeWriter)
-        patch.setattr(link, "SwitchTables", FakeTables)
-        patch.setattr(link, "FIRST_BACKOFF_S", 0.02)
-        patch.setattr(link, "LAST_BACKOFF_S", 0.02)
+        switches = use_switches(patch, network.switches.values(), 0.02, kinds)
         patch.setattr(changes, "RETRY_S", 0.02)
         patch.setattr(moves, "FIRST_BACKOFF_S", 0.02)
         address = f"unix:{folder}/api.sock"

@@ -1,166 +1,27 @@
-"""A controller service in a thread, on switches that only record writes, or on real ones."""
+"""A controller service in a thread, on embedded switches or on others."""
 
 import asyncio
 import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controller.entries import COUNTERS, ports
-from controller.errors import JobRefusedError, NotPrimaryError, SwitchRefusedError, SwitchUnreachableError
-from controller.jobs import Job
-from controller.service import link
 from controller.service.client import OperatorClient
 from controller.service.network import ControlledNetwork, HostSite, PortSite, SwitchSite
 from controller.service.registry import JobRegistry, RegistryOptions
 from controller.service.serve import RunningService, ServiceOptions, running_service
-from controller.switch_tables import Reconciled
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import Membership, join
-from netsum.programs import compiled_program
-from netsum_common.targets import TARGETS
+from tests.controller.harness_switches import PROGRAM, use_switches
 
-LANES = 64
 DEADLINE_S = 400.0
 """Deadline of every wait: machines may be slow."""
-PROGRAM = compiled_program(LANES)
-
-
-@dataclass
-class FakeSwitch:
-    """A switch's contents, and whether it can be reached."""
-
-    cookie: int = 0
-    jobs: dict[int, Job] = field(default_factory=dict)
-    programs_set: int = 0
-    sessions: int = 0
-    reachable: bool = True
-    primary: bool = True
-    refusal: str = ""
-    counted: int = 7
-    tofino: bool = False
-    address: tuple[str, str] = ("", "")
-    log: list[str] = field(default_factory=list)
-    on_change: Callable[[], None] | None = None
-
-    def __setattr__(self, name: str, value: object) -> None:
-        super().__setattr__(name, value)
-        if name in ("reachable", "primary", "sessions"):
-            on_change = self.__dict__.get("on_change")
-            if on_change is not None:
-                on_change()
-
-    def restart(self) -> None:
-        """Come back with nothing."""
-        self.cookie = 0
-        self.jobs.clear()
-        self.sessions += 1
-
-
-class FakeSession:
-    """Stands for a `P4RuntimeSession`."""
-
-    switches: Mapping[str, FakeSwitch] = {}
-
-    def __init__(self, address: str, *rest: Any) -> None:
-        self.switch = self.switches[address]
-        self.switch.on_change = rest[-1]
-        if not self.switch.reachable:
-            raise SwitchUnreachableError(f"no P4Runtime server answers at {address}")
-        if not self.switch.primary:
-            raise NotPrimaryError(f"another controller is primary at {address}")
-        self._number = self.switch.sessions
-
-    @property
-    def lost(self) -> bool:
-        return not self.switch.reachable or self.switch.sessions != self._number
-
-    @property
-    def primary(self) -> bool:
-        return self.switch.primary
-
-    def tear_down(self) -> None:
-        self.switch.on_change = None
-
-
-class FakeWriter:
-    """Stands for a `P4RuntimeWriter`."""
-
-    def __init__(self, session: FakeSession, files: object) -> None:
-        self.session = session
-
-    @property
-    def switch(self) -> FakeSwitch:
-        if self.session.lost:
-            raise SwitchUnreachableError("the switch is gone")
-        if self.session.switch.refusal:
-            raise SwitchRefusedError(self.session.switch.refusal)
-        return self.session.switch
-
-    def cookie(self) -> int:
-        return self.switch.cookie
-
-    def set_pipeline(self, cookie: int) -> None:
-        self.switch.cookie = cookie
-        self.switch.jobs.clear()
-        self.switch.programs_set += 1
-
-
-class FakeTables:
-    """Stands for `SwitchTables`."""
-
-    def __init__(self, writer: FakeWriter, program: object) -> None:
-        self._writer = writer
-
-    @property
-    def _switch(self) -> FakeSwitch:
-        return self._writer.switch
-
-    def install(self, job: Job) -> None:
-        if self._switch.tofino:
-            apart = TARGETS["tofino"].why_apart(ports(job))
-            if apart is not None:
-                raise JobRefusedError(apart)
-        overlapping = [
-            one
-            for one in self._switch.jobs.values()
-            if one.slots.overlaps(job.slots) and one.name != job.name
-        ]
-        assert not overlapping, f"{job} on the slots of {overlapping}"
-        self._switch.jobs[job.job_id] = job
-        self._switch.log.append(f"install {job.name}")
-
-    def withdraw(self, job: Job) -> None:
-        self._switch.jobs.pop(job.job_id, None)
-        self._switch.log.append(f"withdraw {job.name}")
-
-    def reset_counters(self, job: Job) -> None:
-        assert self._switch.jobs.get(job.job_id) is None
-
-    def counters(self, job_ids: Sequence[int]) -> dict[int, dict[str, int]]:
-        return {job_id: dict.fromkeys(COUNTERS, self._switch.counted) for job_id in job_ids}
-
-    def admitted(self, job: Job) -> dict[int, int]:
-        if self._switch.jobs.get(job.job_id) != job:
-            raise SwitchRefusedError("NOT_FOUND")
-        return {rank: 100 + rank for rank in range(len(job.workers))}
-
-    def reconcile(
-        self, jobs: Sequence[Job], address: tuple[str, str], stations: object, flood_ports: Iterable[int]
-    ) -> Reconciled:
-        found = Reconciled(kept=sum(job in self._switch.jobs.values() for job in jobs))
-        wanted = {job.job_id: job for job in jobs}
-        removed = [job for job in self._switch.jobs.values() if job not in jobs]
-        found.find("jobs", removed=len(removed), written=len(jobs) - found.kept)
-        self._switch.jobs, self._switch.address = wanted, address
-        return found
 
 
 def fake_network(hosts: int = 4, any_place: bool = False) -> ControlledNetwork:
@@ -246,22 +107,15 @@ def service_on(options: ServiceOptions) -> Iterator[ServiceThread]:
 
 
 class Bench:
-    """A service on fake switches, its operator, and what joins it."""
+    """A service on embedded switches, its operator, and what joins it."""
 
     def __init__(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, network: ControlledNetwork | None = None
     ) -> None:
         self._folder = folder
         self._network = network or fake_network()
-        self.switches = {name: FakeSwitch() for name in self._network.switches}
+        self.switches = use_switches(monkeypatch, self._network.switches.values(), 0.05)
         self.switch = next(iter(self.switches.values()))
-        by_address = {site.p4runtime: self.switches[name] for name, site in self._network.switches.items()}
-        monkeypatch.setattr(FakeSession, "switches", by_address)
-        monkeypatch.setattr(link, "P4RuntimeSession", FakeSession)
-        monkeypatch.setattr(link, "P4RuntimeWriter", FakeWriter)
-        monkeypatch.setattr(link, "SwitchTables", FakeTables)
-        monkeypatch.setattr(link, "FIRST_BACKOFF_S", 0.02)
-        monkeypatch.setattr(link, "LAST_BACKOFF_S", 0.05)
         monkeypatch.setenv("NETSUM_HOST_LEAF", "0")  # The job's workers are threads of one process.
         self._stack = contextlib.ExitStack()
         self._threads = self._stack.enter_context(ThreadPoolExecutor(40))

@@ -13,7 +13,8 @@ from controller.service.store import JobStore
 from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.job_api.jobs_pb2 import FromAggregator, Offer, Started
 from host_agent.joining import JoinError, Membership, NoSlotsError
-from tests.controller.service_harness import DEADLINE_S, Bench, FakeSession, FakeSwitch, until
+from tests.controller.harness_switches import HarnessSession, HarnessSwitch
+from tests.controller.service_harness import DEADLINE_S, Bench, until
 
 SLOTS = 1024
 
@@ -25,8 +26,8 @@ class ScriptedAgent:
         self, bench: Bench, name: str = "agg", ip: str = "127.0.2.77", workers: str = "", mac: str = ""
     ) -> None:
         self.address = f"fake-{name}:1"
-        self.switch = FakeSwitch()
-        FakeSession.switches = {**FakeSession.switches, self.address: self.switch}
+        self.switch = HarnessSwitch()
+        HarnessSession.switches = {**HarnessSession.switches, self.address: self.switch}
         running = Started(p4runtime=self.address, device_id=1, udp_port=28275, mac=mac) if workers else None
         self._offer = Offer(name=name, ip=ip, leaf=bool(workers), workers=workers, running=running)
         self.register(bench)

@@ -10,7 +10,8 @@ from controller.errors import ConfigError
 from controller.service.serve import ServiceOptions
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import join
-from tests.controller.service_harness import PROGRAM, Bench, fake_network, service_on
+from tests.controller.harness_switches import PROGRAM
+from tests.controller.service_harness import Bench, fake_network, service_on
 
 
 def test_jobs_slots_counters_workers_and_switches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,6 +24,7 @@ def test_jobs_slots_counters_workers_and_switches(tmp_path: Path, monkeypatch: p
         with join(
             service.address, job="job", rank=0, world_size=1, slots=256, addresses=["127.0.2.3"]
         ) as member:
+            bench.switch.count(member.admission.job_id, 7)
             report = jobs_pb2.Report(chunks=12, retransmissions=3, window_bytes=70_000, congested=2)
             member._stream.send(jobs_pb2.FromWorker(report=report))
             while 'netsum_worker_chunks_total{job="job",rank="0"} 12.0' not in (

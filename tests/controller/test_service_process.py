@@ -26,7 +26,8 @@ from host_agent.job_api.job_request import JobRequest
 from host_agent.joining import Membership, join
 from host_agent.wire.constants import UDP_PORT
 from netsum_common.targets import Capabilities
-from tests.controller.service_harness import DEADLINE_S, LANES, PROGRAM, until
+from tests.controller.harness_switches import LANES, PROGRAM
+from tests.controller.service_harness import DEADLINE_S, until
 from topologies.hosts import Host
 from topologies.loopback import LoopbackTestbed
 from topologies.topology import SwitchSpec

@@ -15,15 +15,9 @@ from controller.service.states import JobState
 from host_agent.errors import MisuseError
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import AbsentWorkersError, JoinError, Membership, join
+from tests.controller.harness_switches import HarnessTables
 from tests.controller.scripted_clients import PATIENCE_S, Worker, World, world_on
-from tests.controller.service_harness import (
-    DEADLINE_S,
-    Bench,
-    FakeTables,
-    fake_leaf_spine,
-    fake_network,
-    until,
-)
+from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine, fake_network, until
 
 
 @pytest.fixture
@@ -220,7 +214,7 @@ def test_nothing_begins_a_second_resizing_beside_the_first(
     """While the switches are cleared of the old epoch: each worker then has the epoch and the size that they have."""
     clearing, proceed = threading.Event(), threading.Event()
 
-    def slow(tables: FakeTables, job: Job, withdraw: Callable[..., None] = FakeTables.withdraw) -> None:
+    def slow(tables: HarnessTables, job: Job, withdraw: Callable[..., None] = HarnessTables.withdraw) -> None:
         clearing.set()
         assert proceed.wait(DEADLINE_S)
         withdraw(tables, job)
@@ -229,7 +223,7 @@ def test_nothing_begins_a_second_resizing_beside_the_first(
         async with world_on(tmp_path, fake_leaf_spine((2, 2)) if tree else fake_network()) as world:
             workers = await world.join("job", 4)
             before = workers[0].epoch
-            monkeypatch.setattr(FakeTables, "withdraw", slow)
+            monkeypatch.setattr(HarnessTables, "withdraw", slow)
             await workers.pop(1).leave()
             asking = [asyncio.create_task(worker.ask(resize=True)) for worker in workers]
             await world.until(clearing.is_set)
@@ -260,9 +254,9 @@ def test_the_next_controller_goes_on_with_a_resizing(
     """End a job while the switches are cleared of its old epoch."""
     clearing, proceed = threading.Event(), threading.Event()
     network = fake_leaf_spine((2, 2)) if tree else fake_network()
-    withdraw = FakeTables.withdraw
+    withdraw = HarnessTables.withdraw
 
-    def slow(tables: FakeTables, job: Job) -> None:
+    def slow(tables: HarnessTables, job: Job) -> None:
         clearing.set()
         assert proceed.wait(DEADLINE_S)
 
@@ -270,14 +264,14 @@ def test_the_next_controller_goes_on_with_a_resizing(
         async with world_on(tmp_path, network) as world:
             workers = await world.join("job", 4)
             before = workers[0].epoch
-            monkeypatch.setattr(FakeTables, "withdraw", slow)
+            monkeypatch.setattr(HarnessTables, "withdraw", slow)
             for rank in (3, 2):
                 await workers.pop(rank).leave()
             for worker in workers:
                 await worker.say(again=jobs_pb2.Again(epoch=before, resize=True))
             await world.until(clearing.is_set)
             threading.Timer(0.05, proceed.set).start()
-        monkeypatch.setattr(FakeTables, "withdraw", withdraw)
+        monkeypatch.setattr(HarnessTables, "withdraw", withdraw)
         async with world_on(tmp_path, network, recovery_s=DEADLINE_S) as world:
             job = world.service.registry.jobs["job"]
             await world.until(lambda: job.state is JobState.RUNNING)

@@ -18,7 +18,8 @@ from netsum.cli.app import app
 from netsum_common.channel import ChannelError, TlsFiles
 from sim.switch.p4runtime import P4RuntimeServer
 from sim.switch.ports import Chassis, UdpPorts
-from tests.controller.service_harness import DEADLINE_S, PROGRAM, Bench, fake_network, service_on
+from tests.controller.harness_switches import PROGRAM
+from tests.controller.service_harness import DEADLINE_S, Bench, fake_network, service_on
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 

@@ -66,8 +66,9 @@ def test_a_job_over_two_leaves_is_added_by_them_and_a_spine(make_bench: MakeBenc
     assert ranks == [(0, 0, 4), (1, 1, 4), (2, 0, 4), (3, 1, 4)]
     assert [member.admission.switch[0] for member in members] == ["127.0.3.1"] * 2 + ["127.0.3.2"] * 2
     assert [len(member.admission.path) for member in members] == [2] * 4
-    view = bench.job("job")
-    assert view is not None
+    for switch in ("l1", "l2", "p1"):
+        bench.switches[switch].count(members[0].admission.job_id, 7)
+    view = bench.operator.job("job")
     assert view.switch == "p1"
     shown = [(one.name, one.parent, list(one.ranks)) for one in view.tree]
     assert shown == [("p1", "", []), ("l1", "p1", [0, 1]), ("l2", "p1", [2, 3])]

@@ -36,7 +36,8 @@ from controller.service.workers import JobMembers
 from host_agent.job_api.job_request import JobRequest
 from host_agent.job_api.slot_request import BandwidthDelay, Share
 from netsum_common.targets import Capabilities
-from tests.controller.service_harness import PROGRAM, fake_network
+from tests.controller.harness_switches import PROGRAM
+from tests.controller.service_harness import fake_network
 
 CAPACITY = 64
 FILES = CompiledFiles(PROGRAM.json, PROGRAM.p4info)

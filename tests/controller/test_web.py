@@ -24,15 +24,8 @@ from controller.service.serve import ServiceOptions
 from controller.service.snapshots import Snapshots
 from host_agent.job_api import jobs_pb2
 from netsum_common.channel import TlsFiles
-from tests.controller.service_harness import (
-    DEADLINE_S,
-    PROGRAM,
-    Bench,
-    FakeSession,
-    fake_network,
-    free_port,
-    service_on,
-)
+from tests.controller.harness_switches import PROGRAM, HarnessSession
+from tests.controller.service_harness import DEADLINE_S, Bench, fake_network, free_port, service_on
 from tests.controller.test_service_tls import Authority
 
 TOKEN = "a-token-of-16-letters"
@@ -96,7 +89,7 @@ def test_a_switch_that_does_not_answer_keeps_no_request_waiting(
 ) -> None:
     tried, release = threading.Event(), threading.Event()
 
-    class SilentSession(FakeSession):
+    class SilentSession(HarnessSession):
         def __init__(self, address: str, *rest: Any) -> None:
             if not self.switches[address].reachable:
                 tried.set()

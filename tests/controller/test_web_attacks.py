@@ -18,9 +18,9 @@ import pytest
 from controller.service import connections, from_threads
 from controller.service.serve import ServiceOptions
 from netsum_common.channel import TlsFiles
+from tests.controller.harness_switches import PROGRAM
 from tests.controller.service_harness import (
     DEADLINE_S,
-    PROGRAM,
     Bench,
     ServiceThread,
     fake_network,

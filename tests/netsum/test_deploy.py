@@ -26,7 +26,8 @@ from host_agent.job_api import jobs_pb2, jobs_pb2_grpc
 from host_agent.joining import join
 from host_agent.wire.constants import VERSION
 from netsum_common.targets import TARGETS
-from tests.controller.service_harness import DEADLINE_S, PROGRAM, Bench, fake_network, service_on
+from tests.controller.harness_switches import PROGRAM
+from tests.controller.service_harness import DEADLINE_S, Bench, fake_network, service_on
 
 DEPLOY = Path(__file__).resolve().parents[2] / "examples" / "deploy"
 RULES = DEPLOY / "netsum.rules.yml"

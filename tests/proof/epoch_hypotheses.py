@@ -4,11 +4,9 @@ An epoch is a number with the job and the slots that its first entry has. It is 
 first of its entries that is deleted.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from controller.entries import WORKER_ADMISSION, Entry, MulticastGroup
-from controller.errors import SwitchRefusedError
+from controller.entries import WORKER_ADMISSION, Entry
 from controller.table_writer import Change, Key
 
 
@@ -73,69 +71,15 @@ class Hypotheses:
         """An entry is deleted."""
         self.ended.add(self.admitted.pop(entry.key))
 
+    def change(self, change: Change, entry: Entry) -> None:
+        """An entry of any table is changed."""
+        if entry.table != WORKER_ADMISSION or not entry.match:
+            return
+        if change is not Change.INSERT:
+            self.delete(entry)
+        if change is not Change.DELETE:
+            self.write(entry)
+
     def _expect(self, holds: bool, words: str) -> None:
         if not holds:
             self.broken.append(words)
-
-
-class RecordedTables:
-    """A `controller.table_writer.TableWriter` that holds what is written, and asks for the hypotheses at every write."""
-
-    def __init__(self, tables: Collection[str], fails: Callable[[], None] = lambda: None) -> None:
-        self.tables = tables
-        self.hypotheses = Hypotheses()
-        self._fails = fails  # raises if the switch is to fail at a write
-        self._entries: dict[Key, Entry] = {}
-        self._groups: dict[int, MulticastGroup] = {}
-
-    def zero(self) -> None:
-        """Lose everything."""
-        self._entries.clear()
-        self._groups.clear()
-        self.hypotheses.zero()
-
-    def write(self, change: Change, changed: Sequence[Entry], what: str) -> None:
-        """Write entries one after the other."""
-        for entry in changed:
-            self._fails()
-            if (entry.key in self._entries) != (change is not Change.INSERT) and entry.match:
-                raise SwitchRefusedError(f"{change.value} for {what}: {entry}")
-            admits = entry.table == WORKER_ADMISSION and entry.match
-            if admits and change is not Change.INSERT:
-                self.hypotheses.delete(entry)
-            if admits and change is not Change.DELETE:
-                self.hypotheses.write(entry)
-            if change is Change.DELETE:
-                del self._entries[entry.key]
-            else:
-                self._entries[entry.key] = entry
-
-    def read(self, table: str) -> list[Entry]:
-        """Return a table's entries."""
-        return [entry for entry in self._entries.values() if entry.table == table and entry.match]
-
-    def set_group(self, group: MulticastGroup, what: str) -> None:
-        """Create or replace a multicast group."""
-        del what
-        self._groups[group.group_id] = group
-
-    def delete_groups(self, group_ids: Collection[int], what: str) -> None:
-        """Delete multicast groups."""
-        del what
-        for number in group_ids:
-            self._groups.pop(number, None)
-
-    def groups(self) -> Mapping[int, MulticastGroup]:
-        """Return the multicast groups by id."""
-        return dict(self._groups)
-
-    def counters(self, names: Sequence[str], indexes: Sequence[int]) -> dict[int, dict[str, int]]:
-        """Return counters that have counted nothing."""
-        return {index: dict.fromkeys(names, 0) for index in indexes}
-
-    def reset_counters(self, names: Sequence[str], index: int) -> None:
-        """Set counters to zero."""
-
-    def entry_counts(self, counted: Sequence[Entry]) -> dict[Key, int]:
-        """Return that no entry has matched a packet."""
-        return {entry.key: 0 for entry in counted}

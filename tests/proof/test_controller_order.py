@@ -2,108 +2,78 @@
 
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controller.entries import admission_entries
+from controller.entries import Entry, admission_entries
 from controller.errors import SwitchUnreachableError
 from controller.jobs import Job, WorkerEndpoint
 from controller.slots import SlotRange
-from controller.switch_tables import _OWNED, Reconciled, SwitchTables
 from controller.table_writer import Change
 from host_agent.job_api.job_request import JobRequest
 from netsum_common.targets import Capabilities
 from tests.controller import scripted_clients, test_store_faults
+from tests.controller.harness_switches import HarnessSwitch, HarnessWriter
 from tests.controller.scripted_clients import Disk, World, world_on
-from tests.controller.service_harness import (
-    FakeSwitch,
-    FakeTables,
-    FakeWriter,
-    fake_leaf_spine,
-    fake_network,
-)
-from tests.proof.epoch_hypotheses import RecordedTables
+from tests.controller.service_harness import fake_leaf_spine, fake_network
+from tests.proof.epoch_hypotheses import Hypotheses
 
 WORKERS = tuple(WorkerEndpoint(port, f"10.0.0.{port}", "02:00:00:00:00:01", 1) for port in (1, 2))
 JOB = Job(JobRequest("job", 2), 1, 7, 1, SlotRange(0, 2), Capabilities(lanes=64), WORKERS)
 
 
-class Switch(FakeSwitch):
-    """A switch that holds every entry; a chosen write finds it unreachable."""
+class Switch(HarnessSwitch):
+    """A switch that asks for the hypotheses at every write; a chosen write finds it unreachable."""
 
     chance = random.Random(0)
     fails = 0.0
 
-    @property
-    def recorded(self) -> RecordedTables:
-        """Entries of the switch."""
-        if "_recorded" not in self.__dict__:
-            self.__dict__["_recorded"] = RecordedTables(_OWNED, self._may_fail)
-        return self.__dict__["_recorded"]  # type: ignore[no-any-return]
+    def __init__(self) -> None:
+        super().__init__()
+        self.hypotheses = Hypotheses()
 
     def restart(self) -> None:
-        self.recorded.zero()
+        self.hypotheses.zero()
         super().restart()
 
-    def _may_fail(self) -> None:
-        if self.chance.random() < self.fails:
-            self.sessions += 1  # The connection breaks, the switch keeps what it has.
-            raise SwitchUnreachableError("the switch is gone in the middle of a request")
 
-
-class Writer(FakeWriter):
-    """Sets pipelines."""
+class Writer(HarnessWriter):
+    """Writes one entry after the other, and may fail before each."""
 
     def set_pipeline(self, cookie: int) -> None:
         super().set_pipeline(cookie)
-        self.switch.recorded.zero()  # type: ignore[attr-defined]
+        _of(self.session.switch).hypotheses.zero()
+
+    def write(self, change: Change, changed: Sequence[Entry], what: str) -> None:
+        for entry in changed:
+            with self.reached() as reached:
+                switch = _of(reached)
+                if switch.chance.random() < switch.fails:
+                    switch.sessions += 1  # The connection breaks, the switch keeps what it has.
+                    raise SwitchUnreachableError("the switch is gone in the middle of a request")
+                switch.writer.write(change, [entry], what)
+                switch.hypotheses.change(change, entry)
 
 
-class Tables(FakeTables):
-    """The shipped `SwitchTables` on what a switch holds."""
-
-    def __init__(self, writer: Any, program: object) -> None:
-        super().__init__(writer, program)
-        self._shipped = SwitchTables(writer.session.switch.recorded)
-
-    def install(self, job: Job) -> None:
-        assert self._switch
-        self._shipped.install(job)
-        super().install(job)
-
-    def withdraw(self, job: Job) -> None:
-        assert self._switch
-        self._shipped.withdraw(job)
-        super().withdraw(job)
-
-    def reconcile(
-        self, jobs: Sequence[Job], address: tuple[str, str], stations: Any, flood_ports: Iterable[int]
-    ) -> Reconciled:
-        assert self._switch
-        self._shipped.reconcile(jobs, address, stations, flood_ports)
-        return super().reconcile(jobs, address, stations, flood_ports)
+def _of(switch: HarnessSwitch) -> Switch:
+    assert isinstance(switch, Switch)
+    return switch
 
 
 async def _tell(
     folder: Path, network: Any, stories: list[Any], fails: float, options: dict[str, Any]
 ) -> list[Switch]:
-    async with world_on(folder, network, Disk(), **options) as world:
+    async with world_on(folder, network, Disk(), (Switch, Writer), **options) as world:
         switches = [s for s in world.switches.values() if isinstance(s, Switch)]
         Switch.fails = fails
         for story in stories:
             await story(world)
         Switch.fails = 0.0
         return switches
-
-
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, stands_for in (("FakeSwitch", Switch), ("FakeWriter", Writer), ("FakeTables", Tables)):
-        monkeypatch.setattr(scripted_clients, name, stands_for)
 
 
 async def _disorder(world: World) -> None:
@@ -149,7 +119,6 @@ STORIES = [
 ]
 
 
-@pytest.mark.usefixtures("recorded")
 @pytest.mark.parametrize(
     ("network", "stories", "options"),
     [
@@ -163,25 +132,25 @@ def test_the_service_writes_epochs_as_the_proof_assumes(
     network: Any, stories: list[Any], options: dict[str, Any], tmp_path: Path
 ) -> None:
     switches = asyncio.run(_tell(tmp_path, network, stories, 0.0, options))
-    assert [s.recorded.hypotheses.broken for s in switches] == [[]] * len(switches)
-    assert sum(s.recorded.hypotheses.written for s in switches) > 0
+    assert [s.hypotheses.broken for s in switches] == [[]] * len(switches)
+    assert sum(s.hypotheses.written for s in switches) > 0
 
 
-@pytest.mark.usefixtures("recorded")
 @pytest.mark.parametrize("seed", range(4))
 def test_the_service_does_so_when_connections_break_at_any_write(seed: int, tmp_path: Path) -> None:
     Switch.chance = random.Random(seed)
     switches = asyncio.run(_tell(tmp_path, fake_network(), [_disorder], 0.1, {}))
-    assert [s.recorded.hypotheses.broken for s in switches] == [[]]
-    assert switches[0].recorded.hypotheses.written > 0
+    assert [s.hypotheses.broken for s in switches] == [[]]
+    assert switches[0].hypotheses.written > 0
 
 
 def _broken(*changes: tuple[Change, Job]) -> list[str]:
     """Return what is not as the proof assumes when entries of jobs are written in an order."""
-    tables = RecordedTables(_OWNED)
+    hypotheses = Hypotheses()
     for change, job in changes:
-        tables.write(change, admission_entries(job), "a test")
-    return [words.partition(":")[0] for words in tables.hypotheses.broken]
+        for entry in admission_entries(job):
+            hypotheses.change(change, entry)
+    return [words.partition(":")[0] for words in hypotheses.broken]
 
 
 @pytest.mark.parametrize(

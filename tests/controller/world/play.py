@@ -13,7 +13,7 @@ from controller.service.registry import RegistryOptions
 from controller.service.serve import ServiceOptions
 from host_agent.job_api import jobs_pb2
 from host_agent.wire.constants import VERSION
-from tests.controller.service_harness import PROGRAM
+from tests.controller.harness_switches import PROGRAM
 from tests.controller.world.clients import Operator, Worker
 from tests.controller.world.disk import Disk
 from tests.controller.world.invariants import Watch

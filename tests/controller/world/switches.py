@@ -13,21 +13,19 @@ from controller.program import CompiledFiles
 from controller.service.link import REQUEST_TIMEOUT_S
 from controller.service.network import SwitchSite
 from controller.table_writer import Change, Key
-from netsum.programs import compiled_program
 from sim.programming import InProcessWriter
 from sim.switch import Switch, load_program
+from tests.controller.harness_switches import PROGRAM, wipe
 from tests.controller.world.simulation import Simulation
 from tests.proof.epoch_hypotheses import Epoch, Hypotheses
 
 Result = TypeVar("Result")
-LANES = 64
 OPENS_AFTER_S = 0.001
 
 
 @cache
 def program_files() -> CompiledFiles:
-    program = compiled_program(LANES)
-    return CompiledFiles(program.json, program.p4info)
+    return CompiledFiles(PROGRAM.json, PROGRAM.p4info)
 
 
 @cache
@@ -92,11 +90,7 @@ class SimulatedSwitch:
 
     def wipe(self) -> None:
         """Lose every entry."""
-        for table in self.writer.tables:
-            present = self.writer.read(table)
-            if present:
-                self.writer.write(Change.DELETE, present, "the world")
-        self.writer.delete_groups(list(self.writer.groups()), "the world")
+        wipe(self.writer)
         self.used.update(self.admitted.values())
         self.hypotheses.zero()
 
