@@ -97,6 +97,14 @@ def test_exponents_lead_and_lanes_follow_their_results() -> None:
     np.testing.assert_array_equal(work.target, work.source)
 
 
+def test_passes_that_wait_know_their_first_chunk() -> None:
+    """Verified collectives check a pass by its chunks."""
+    bench = BenchCore(first_chunk=5)
+    for blocks in (1, 2, 3, 4):
+        bench.begin(64 * blocks)
+    assert bench.core.records[2]["first_chunk"][:4].tolist() == [5, 6, 8, 11]
+
+
 def test_at_most_a_ring_of_passes() -> None:
     bench = BenchCore()
     for _ in range(PASS_RING):

@@ -255,6 +255,11 @@ def test_a_status_unasked_fetches_once() -> None:
     assert bench.send() == []
     bench.receive(status(datagram, seen=0b11, workers=2, slot_chunk=5))
     assert bench.send() == []
+    (asked,) = after_probe_timeout(bench)
+    bench.receive(status(asked, seen=0b01, workers=2))
+    bench.receive(status(asked, seen=0b01, workers=2))
+    assert bench.send() == []
+    assert bench.state["padding"] == 0, "nothing says that the switch could not grow a packet"
     bench.receive(status(datagram, seen=0b11, workers=2))
     assert bench.send()[0] == repeated(datagram)
     bench.receive(status(datagram, seen=0b11, workers=2))
