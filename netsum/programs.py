@@ -9,17 +9,42 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from host_agent.errors import NetsumError
-from netsum_common.lane_counts import LINK_LANES, LOCAL_LANES
+from host_agent.wire.constants import HEADER_BYTES, LANE_BYTES
+from netsum.command_errors import UsageError
+from netsum_common.lane_counts import SOFTWARE_LANES
 from netsum_common.logs import recorded
 from netsum_common.targets.capabilities import capabilities_file
 
 BUILD = Path(__file__).resolve().parents[1] / "p4" / "build"  # In a source checkout.
+IP_HEADERS_BYTES = 28  # IPv4 and UDP.
 INSTALLED = Path(sysconfig.get_path("data")) / "share" / "netsum"
 """Folder of a wheel's data files (pyproject.toml, data-files)."""
 
 
 class ProgramMissingError(NetsumError):
     """A compiled program is not where it should be."""
+
+
+def usual_lanes(most: int, mtu: int) -> int:
+    """Return the most lanes, up to a target's `usual_lanes`, of which a network's packets have room."""
+    fitting = [lanes for lanes in SOFTWARE_LANES if lanes <= most and packet_bytes(lanes) <= mtu]
+    return max(fitting, default=min(SOFTWARE_LANES))
+
+
+def check_lanes(lanes: int, mtu: int, network: str) -> None:
+    """Raise UsageError if packets with so many lanes are longer than a network's MTU."""
+    needed = packet_bytes(lanes)
+    if needed > mtu:
+        fewer = usual_lanes(lanes, mtu)
+        raise UsageError(
+            f"packets with {lanes} lanes need an MTU of at least {needed:,} bytes, and {network} has {mtu:,}: use "
+            + (f"--lanes {fewer}, or a larger mtu" if fewer < lanes else "a larger mtu")
+        )
+
+
+def packet_bytes(lanes: int) -> int:
+    """Return the bytes of an IP packet with so many lanes."""
+    return IP_HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * lanes
 
 
 @dataclass(frozen=True)
@@ -36,9 +61,9 @@ def compiled_program(lanes: int) -> CompiledProgram:
     Raises ValueError if it is not built for that many. Raises ProgramMissingError if the files are not there. Says
     so where they are not those of the sources: `warn_if_stale`.
     """
-    if lanes not in (*LINK_LANES, LOCAL_LANES):
-        choices = ", ".join(map(str, LINK_LANES))
-        raise ValueError(f"the program is built for {choices} or {LOCAL_LANES} lanes, not {lanes}")
+    if lanes not in SOFTWARE_LANES:
+        *others, last = map(str, SOFTWARE_LANES)
+        raise ValueError(f"the program is built for {', '.join(others)} or {last} lanes, not {lanes}")
     stem = (BUILD if BUILD.is_dir() else INSTALLED) / f"netsum_v1model_{lanes}"
     program = CompiledProgram(stem.with_suffix(".json"), stem.with_suffix(".p4info.txtpb"))
     for file in (program.json, program.p4info, capabilities_file(program.json)):

@@ -6,7 +6,7 @@ from typing import Any
 
 from netsum.model_layers import layers_from_torch
 from netsum.programs import compiled_program
-from netsum_common.lane_counts import LINK_LANES
+from netsum_common.lane_counts import SOFTWARE_LANES
 from sim.experiments.experiment import Experiment, load_experiment
 from sim.experiments.models import Model, write_model
 from sim.experiments.store import ResultStore, read_rows
@@ -25,7 +25,7 @@ __all__ = [
 
 def programs() -> dict[int, str]:
     """Return the compiled program for each number of lanes."""
-    return {lanes: str(compiled_program(lanes).json) for lanes in LINK_LANES}
+    return {lanes: str(compiled_program(lanes).json) for lanes in SOFTWARE_LANES}
 
 
 def run_experiment(

@@ -15,6 +15,7 @@ from host_agent.transport.link import Link
 from host_agent.transport.messages import LARGEST_MESSAGE_BYTES, LINK, UdpSocket, make_inbox, make_outbox
 from host_agent.transport.segmentation import MOST_SEGMENTS, segments_towards
 from host_agent.transport.system_calls import POLLFD, POLLIN
+from host_agent.wire.constants import HEADER_BYTES, LANE_BYTES
 from host_agent.wire.header import ECT
 from netsum_common.sockets import SOL_UDP, UDP_GRO, enlarge
 
@@ -23,6 +24,8 @@ BURST_BYTES: Final = 12_000
 _KERNEL_OVERHEAD_BYTES: Final = 1280  # Rough cost of a datagram in a socket buffer beside its bytes.
 _IP_MTU_DISCOVER: Final = 10
 _IP_PMTUDISC_DO: Final = 2
+_IP_MTU: Final = 14
+_IP_HEADERS_BYTES: Final = 28  # IPv4 and UDP.
 
 Bind = tuple[str, int] | socket.socket
 
@@ -52,6 +55,7 @@ class UdpLink(Link):
                 self._socket.bind(bind)
             # Connected, the kernel drops what others send and reports when nothing listens on the switch's port.
             self._socket.connect(switch)
+            self._check_mtu(core)
             self._drain()
         except OSError as error:
             self.close()
@@ -87,10 +91,22 @@ class UdpLink(Link):
         self._give_window()
         try:
             self._socket.connect(core.admission.switch)
+            self._check_mtu(core)
         except OSError as error:
             raise MisuseError(f"cannot send to the switch at {core.admission.switch}: {error}") from error
         # Waiting datagrams belong to the last epoch: the switch would not admit them.
         self.link["messages_sent"] = self.link["messages"]
+
+    def _check_mtu(self, core: WorkerCore) -> None:
+        """Raise OSError if the longest packets of a core are longer than the route to its switch allows."""
+        lanes = core.admission.lanes
+        mtu = self._socket.getsockopt(socket.IPPROTO_IP, _IP_MTU)
+        needed = _IP_HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * lanes
+        if needed > mtu:
+            raise OSError(
+                f"its packets with {lanes} lanes have {needed:,} bytes, and the MTU there is {mtu:,}: raise it on this host "
+                "and on the links behind it, or give the switch a program with fewer lanes"
+            )
 
     def trouble(self) -> str:
         """Return the error that the system reported about the path to the switch; empty if none."""

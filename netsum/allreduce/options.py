@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from netsum.options import join_token_option, json_option, lanes_option, slots_option
-from netsum_common.lane_counts import LocalLanes
+from netsum_common.lane_counts import Lanes
 from netsum_common.names import check_name
 from netsum_common.options import option
 
@@ -52,8 +52,9 @@ class AllReduceOptions:
     )
     slots: str | None = slots_option()
     workers: int | None = option("Processes on this machine, one a rank. Default: 4.", within=(1, 32))
-    lanes: LocalLanes = lanes_option(
-        256, "On loopback: int32 values a packet carries. Networks have 256 and 64."
+    lanes: Lanes = lanes_option(
+        256,
+        "On loopback: int32 values a packet carries. Networks have what their testbed or controller says.",
     )
     drop_percent: float = option("On loopback: packets lost on purpose, each way.", 0.0, within=(0.0, 50.0))
     testbed: str | None = option("Run the ranks on hosts of this testbed.", metavar="NAME")

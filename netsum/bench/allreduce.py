@@ -35,8 +35,9 @@ from netsum.bench.machine import command_line, machine_and_date
 from netsum.bench.options import GlooComparisonOptions
 from netsum.bench.testbeds import run_ranks, testbed
 from netsum.option_values import loss_of, rate_of
+from netsum.programs import check_lanes
 from netsum.terminal import console
-from netsum_common.lane_counts import LINK_LANES
+from netsum_common.lane_counts import SOFTWARE_LANES
 from netsum_common.targets import PROCESS_TARGETS
 from topologies.children import TestbedError, ending_in_order
 from topologies.run_folder import RunningTestbed, new_run_folder
@@ -204,12 +205,15 @@ def run(options: GlooComparisonOptions) -> list[dict[str, Any]]:
     rate_of(options.rate)
     losses = options.loss.split(",")
     lossy = {each: loss_of(each) > 0 for each in losses}
-    lane_counts = _chosen("--lanes", options.lanes, LINK_LANES)
+    lane_counts = _chosen("--lanes", options.lanes, SOFTWARE_LANES)
     switch_kinds = _chosen("--switches", options.switches, tuple(PROCESS_TARGETS))
     for kind in switch_kinds:
         if (lacking := PROCESS_TARGETS[kind].lacking()) is not None:
             raise TestbedError(lacking)
-    workers = options.per_host * len(load_topology(options.topology).hosts)
+    topology = load_topology(options.topology)
+    for count in lane_counts:
+        check_lanes(int(count), topology.mtu, topology.name)
+    workers = options.per_host * len(topology.hosts)
     variants = (
         [each / 100 for each in _numbers("--densities", options.densities, 100)],
         _chosen("--overlaps", options.overlaps, CHOICES["overlap"]),

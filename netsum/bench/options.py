@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from netsum.options import lanes_option, rate_option, runs_option, slots_option
-from netsum_common.lane_counts import Lanes, LocalLanes
+from netsum_common.lane_counts import Lanes
 from netsum_common.options import option
 
 _EXAMPLES: Final = "digits_cnn,char_lstm,wide_embedding,wide_embedding_sparse,resnet18"
@@ -98,8 +98,9 @@ class TorchOptions:
         "all_reduce, reduce_scatter, all_gather: what is measured.", "all_reduce", "NAMES"
     )
     runs: int = runs_option(5)
-    lanes: LocalLanes | None = lanes_option(
-        None, "int32 values a packet carries. Default: 1024; 256 with --topology, which has no 1024."
+    lanes: Lanes | None = lanes_option(
+        None,
+        "int32 values a packet carries. Default: 1024; with --topology, the most that its MTU has room for.",
     )
     examples: str = _list("Examples to train as well; empty: none.", _EXAMPLES, "NAME,…")
     dtypes: str = _list(

@@ -31,8 +31,10 @@ from netsum.bench.torch_comparison import (
     print_examples,
 )
 from netsum.bench.torch_plan import TorchPlan
-from netsum.option_values import OptionValueError, whole_numbers
-from netsum_common.lane_counts import LINK_LANES, LOCAL_LANES
+from netsum.option_values import whole_numbers
+from netsum.programs import check_lanes, usual_lanes
+from netsum_common.lane_counts import LOCAL_LANES
+from topologies.topology_file import load_topology
 
 MPIRUN = os.environ.get("NETSUM_MPIRUN", "mpirun")
 _OPEN_MPI = {
@@ -86,11 +88,12 @@ def run(options: TorchOptions) -> list[dict[str, Any]]:
     plan = plan_of(options)
     counts = whole_numbers(options.workers, "--workers")
     topology = options.topology
-    if topology is not None and options.lanes == LOCAL_LANES:
-        raise OptionValueError(
-            f"--lanes: links of a --topology carry packets with {' or '.join(map(str, LINK_LANES))} lanes, not {options.lanes}"
-        )
-    lane_count = options.lanes or (LOCAL_LANES if topology is None else 256)
+    if topology is None:
+        lane_count: int = options.lanes or LOCAL_LANES
+    else:
+        network = load_topology(topology)
+        lane_count = options.lanes or usual_lanes(LOCAL_LANES, network.mtu)
+        check_lanes(lane_count, network.mtu, network.name)
     where = (
         "plain loopback"
         if topology is None

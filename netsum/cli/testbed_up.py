@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 else:
     SwitchKind = Literal[tuple(PROCESS_TARGETS)]
 
-IP_HEADERS_BYTES = 28  # IPv4 and UDP.
 
 RUNS = Path("runs")  # The parent of the runs' folders, relative to the working directory.
 
@@ -45,7 +44,10 @@ class UpOptions:
         complete=completions.topologies,
     )
     switch: SwitchKind = option("Switch that runs the P4 program.", "embedded")
-    lanes: Lanes | None = lanes_option(None, "int32 values a packet carries. Default: 256; 64 with BMv2.")
+    lanes: Lanes | None = lanes_option(
+        None,
+        "int32 values a packet carries. Default: what the MTU has room for, 256 with 1500; 64 with BMv2.",
+    )
     rate: str | None = option("Rate of every link, as 100mbit, instead of the file's.", metavar="RATE")
     loss: str | None = option(
         "Loss of every link, each way, as 0.1, instead of the file's.", metavar="PERCENT"
@@ -82,8 +84,8 @@ def up(options: UpOptions) -> None:
     directions. Logs and packets go to `runs/NAME-DATE-TIME`.
     """
     from controller.user_programs.files import keep_copies
-    from host_agent.wire.constants import HEADER_BYTES, LANE_BYTES, UDP_PORT
-    from netsum.programs import compiled_program, warn_if_stale
+    from host_agent.wire.constants import UDP_PORT
+    from netsum.programs import check_lanes, compiled_program, usual_lanes, warn_if_stale
     from topologies import keeper
     from topologies.mininet_testbed import missing_for_mininet
     from topologies.run_folder import find_testbed, new_run_folder
@@ -100,14 +102,9 @@ def up(options: UpOptions) -> None:
     if options.web and not controller:
         raise UsageError("--web requires a controller: leave out --no-controller and --program")
     name = options.testbed or network.name
-    lane_count = options.lanes or PROCESS_TARGETS[switch].usual_lanes
-    needed = IP_HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * lane_count
-    if controller and network.mtu < needed:
-        raise UsageError(
-            f"packets with {lane_count} lanes need an MTU of at least {needed:,} bytes, and {network.name} has "
-            f"{network.mtu:,}: "
-            + ("use --lanes 64, or a larger mtu" if lane_count > 64 else "use a larger mtu")
-        )
+    lane_count = options.lanes or usual_lanes(PROCESS_TARGETS[switch].usual_lanes, network.mtu)
+    if controller:
+        check_lanes(lane_count, network.mtu, network.name)
     shipped = [compiled_program(lane_count).json] if controller else []
     for compiled in (*shipped, *(user.json for user in own.values())):
         warn_if_stale(compiled)

@@ -11,7 +11,7 @@ from pathlib import Path
 from netsum.doctor.finding import Finding
 from netsum.extras import DISTRIBUTIONS, install_command
 from netsum.programs import ProgramMissingError, compiled_program, fault_of_build
-from netsum_common.lane_counts import LINK_LANES, LOCAL_LANES
+from netsum_common.lane_counts import SOFTWARE_LANES
 from netsum_common.targets.bmv2 import PACKAGE, PROGRAM
 from topologies.find_mininet import find_mininet
 from topologies.namespaces import missing_tools
@@ -53,13 +53,12 @@ def bytecode() -> Finding:
 
 def programs() -> Finding:
     """Look whether the compiled P4 programs are there, and are those of the P4 sources."""
-    counts = (*LINK_LANES, LOCAL_LANES)
     try:
-        for lanes in counts:
+        for lanes in SOFTWARE_LANES:
             compiled_program(lanes)
     except ProgramMissingError as error:
         return Finding("Compiled P4", "missing", "every run", str(error), required=True)
-    there = ", ".join(f"{lanes} lanes" for lanes in counts)
+    there = ", ".join(f"{lanes} lanes" for lanes in SOFTWARE_LANES)
     if fault := fault_of_build():
         return Finding(
             "Compiled P4",

@@ -60,7 +60,7 @@ class ProcessTarget(Target, ABC):
 
     # Whether the process says by a file descriptor that it is ready; if not, its socket shows it.
     announces: ClassVar[bool] = True
-    usual_lanes: ClassVar[int] = 256  # Lanes of a testbed's packets, unless its user asks for others.
+    usual_lanes: ClassVar[int] = 1024  # Most lanes of a testbed's packets, unless its user asks for more.
 
     @abstractmethod
     def command(self, setup: SwitchSetup, ready_fd: int | None) -> Sequence[str]:

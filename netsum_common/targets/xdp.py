@@ -9,6 +9,7 @@ class Xdp(Embedded):
     name = "xdp"
     title = "the XDP switch"
     engine = "xdp"
+    usual_lanes = 512  # A page holds no longer packet, and drivers take no program for more.
     growth_bytes = 128  # Drivers leave some 200 bytes in front of a packet, and often none behind.
 
     def host_setup(self, interface: str) -> str:

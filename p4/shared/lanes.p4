@@ -27,12 +27,15 @@ const bit<16> LANES_BYTES = 256;
 const bit<16> LANES_BYTES = 1024;
 #define EACH_LANE(M) FIRST_100(M) EACH_100(M, 1) \
     EACH_10(M, 20) EACH_10(M, 21) EACH_10(M, 22) EACH_10(M, 23) EACH_10(M, 24) EACH_6(M, 25)
+#elif LANES == 512
+const bit<16> LANES_BYTES = 2048;
+#define EACH_LANE(M) FIRST_100(M) EACH_100(M, 1) EACH_100(M, 2) EACH_100(M, 3) EACH_100(M, 4) EACH_10(M, 50) EACH_2(M, 51)
 #elif LANES == 1024
 const bit<16> LANES_BYTES = 4096;
 #define EACH_LANE(M) FIRST_100(M) EACH_100(M, 1) EACH_100(M, 2) EACH_100(M, 3) EACH_100(M, 4) EACH_100(M, 5) \
     EACH_100(M, 6) EACH_100(M, 7) EACH_100(M, 8) EACH_100(M, 9) EACH_10(M, 100) EACH_10(M, 101) EACH_4(M, 102)
 #else
-#error "netsum.p4 is compiled with -D LANES=64, 256 or 1024; for Tofino with -D LANES=8, 16, 32 or 64"
+#error "netsum.p4 is compiled with -D LANES=64, 256, 512 or 1024; for Tofino with -D LANES=8, 16, 32 or 64"
 #endif
 
 header lanes_h {

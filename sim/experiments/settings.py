@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, TypeVar
 
 from host_agent.wire.constants import MAX_CHILDREN, MAX_JOB_ID, MAX_WORLD_SIZE, POOL_SLOTS
-from netsum_common.lane_counts import LINK_LANES
+from netsum_common.lane_counts import LINK_LANES, SOFTWARE_LANES
 from sim.network.engine.engine_records import GAPS
 from sim.peers.table import PEERS
 from topologies.fields import Fields, flag_field, integer_field, text_field
@@ -197,8 +197,8 @@ class JobTable:
     compute: int = _key(_time_ns, 0, "before each all-reduce, without a model")
     batch: float = _key(_number(0.001, 1000), 1.0, "factor on computing times of a model or workload")
     bucket: int = _key(size_bytes, 25 << 20, "bytes of a bucket of gradients, as DDP's bucket_cap_mb")
-    lanes: int = _key(_choice(*LINK_LANES), LINK_LANES[-1])
-    simulated_lanes: int = _key(_choice(0, *LINK_LANES), 0, "lanes that are computed; default: all")
+    lanes: int = _key(_choice(*SOFTWARE_LANES), LINK_LANES[-1])
+    simulated_lanes: int = _key(_choice(0, *SOFTWARE_LANES), 0, "lanes that are computed; default: all")
     slots: int = _key(_power_of_two, 64)
     sparse: str = _key(
         _choice("auto", "always", "never"), "auto", "whether blocks of zeros are looked for and left out"

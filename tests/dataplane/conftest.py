@@ -1,6 +1,6 @@
 """Every test here runs on every data plane there is; `--target bmv2-64` (may be given again) picks one.
 
-The ASIC models of Tofino are slow: without `--target` they run in `SMOKE` only, unless NETSUM_LONG_TESTS is set.
+The ASIC models of Tofino are slow: without `--target` they, and 512 lanes, run in `SMOKE` only, unless NETSUM_LONG_TESTS is set.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from netsum_common import targets
-from netsum_common.lane_counts import LINK_LANES, LOCAL_LANES
+from netsum_common.lane_counts import LINK_LANES, SOFTWARE_LANES
 from tests.dataplane.dataplane import asic_model, bmv2, xdp
 from tests.dataplane.dataplane.embedded import EmbeddedTarget
 from tests.dataplane.dataplane.jobs import SWITCH_IP, SWITCH_MAC, Job, MakeJob
@@ -21,9 +21,9 @@ from tests.dataplane.dataplane.target import Entry, Target
 from tests.dataplane.tna_logic import translate
 
 ENGINES = {
-    "embedded": ((*LINK_LANES, LOCAL_LANES), []),
-    "embedded-512": ((256,), []),  # packets grow by 512 bytes at most, as in BMv2
-    "xdp": (LINK_LANES, [pytest.mark.root]),  # the kernel, by its test runs
+    "embedded": (SOFTWARE_LANES, []),
+    "embedded-growth-512": ((256,), []),  # packets grow by 512 bytes at most, as in BMv2
+    "xdp": ((*LINK_LANES, 512), [pytest.mark.root]),  # the kernel, by its test runs
     "bmv2": (LINK_LANES, [pytest.mark.bmv2, pytest.mark.root]),
     "tna-logic": ((translate.LANES,), []),  # the embedded engine with the decisions of Tofino's program in it
     "tna-passes": ((translate.LANES * translate.PASSES["tna_passes"],), []),  # in more passes than one
@@ -34,6 +34,8 @@ ENGINES = {
     "tofino2-model-tree": ((32,), [pytest.mark.slow]),
 }
 ASIC_MODEL = re.compile(r"tofino2?-model")
+SMOKE_ONLY = re.compile(rf"{ASIC_MODEL.pattern}|(embedded|xdp)-512$")
+"""Switches that are slow, or whose program differs in the number of lanes alone."""
 SMOKE = ("test_ping", "test_slot_reduction")
 TARGETS = {
     f"{engine}-{lanes}": pytest.param((engine, lanes), id=f"{engine}-{lanes}", marks=marks)
@@ -53,8 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" in metafunc.fixturenames:
-        everywhere = "NETSUM_LONG_TESTS" in os.environ or metafunc.module.__name__ in SMOKE
-        usual = [name for name in TARGETS if everywhere or not ASIC_MODEL.match(name)]
+        everywhere = "NETSUM_LONG_TESTS" in os.environ or metafunc.module.__name__.rpartition(".")[2] in SMOKE
+        usual = [name for name in TARGETS if everywhere or not SMOKE_ONLY.match(name)]
         wanted = metafunc.config.getoption("--target") or usual
         metafunc.parametrize("target", [TARGETS[name] for name in wanted], indirect=True, scope="session")
 
@@ -66,7 +68,7 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     switch: Target
     if engine == "embedded":
         switch = EmbeddedTarget(lanes)
-    elif engine == "embedded-512":
+    elif engine == "embedded-growth-512":
         switch = EmbeddedTarget(lanes)
         switch.set_default("packet_growth", "limit", {"bytes": targets.TARGETS["bmv2"].growth_bytes})
         switch.growth_bytes = targets.TARGETS["bmv2"].growth_bytes

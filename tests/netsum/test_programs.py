@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from netsum import programs, simulation
 from netsum.cli.app import app
-from netsum_common.lane_counts import LINK_LANES
+from netsum_common.lane_counts import SOFTWARE_LANES
 
 ROOT = Path(__file__).resolve().parents[2]
 STALE = "netsum: p4/build was compiled from other sources than those in p4/: run `make p4`"
@@ -108,7 +108,7 @@ def test_doctor_names_the_stale_program(changed: Path) -> None:
 
 
 def test_an_experiment_of_the_simulator_says_so(changed: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert set(simulation.programs()) == set(LINK_LANES)
+    assert set(simulation.programs()) == set(SOFTWARE_LANES)
     assert STALE in capfd.readouterr().err
 
 
@@ -164,3 +164,20 @@ def test_a_service_that_is_started_for_a_training_says_so(changed: Path, tmp_pat
         said = service.stderr.readline()
         service.terminate()
     assert said.startswith(STALE)
+
+
+@pytest.mark.parametrize(
+    ("most", "mtu", "lanes"),
+    [
+        (1024, 1500, 256),
+        (1024, 2099, 256),
+        (1024, 2100, 512),
+        (1024, 4148, 1024),
+        (512, 9000, 512),
+        (64, 9000, 64),
+        (1024, 1000, 64),
+        (1024, 200, 64),  # Refused afterwards, as no program has packets as short.
+    ],
+)
+def test_a_testbed_takes_the_most_lanes_that_its_mtu_has_room_for(most: int, mtu: int, lanes: int) -> None:
+    assert programs.usual_lanes(most, mtu) == lanes

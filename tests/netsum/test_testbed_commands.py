@@ -157,7 +157,7 @@ def test_an_mtu_too_small_for_the_lanes_is_refused(tmp_path_factory: pytest.Temp
         "mtu": 1000,
     }
     file.write_text(json.dumps(topology))
-    sentence = refused(run("testbed", "up", str(file)), 2)
+    sentence = refused(run("testbed", "up", str(file), "--lanes", "256"), 2)
     assert "packets with 256 lanes need an MTU of at least 1,076 bytes" in sentence
     assert "use --lanes 64" in sentence
 
