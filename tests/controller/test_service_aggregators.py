@@ -90,6 +90,7 @@ def test_a_job_without_slots_goes_to_a_host_and_returns(bench: Bench) -> None:
     until(lambda: member.admission.slot_count == 512)
     view = bench.operator.job("spills")
     assert (view.on_host, view.moves, view.restarts) == (False, 1, 0)
+    assert view.reason == "it returned from aggregator agg to s1"
     assert member.admission.switch[0] == "127.0.2.254"
     assert not agent.switch.jobs
     assert member.trouble == ""
