@@ -108,6 +108,8 @@ def test_masks_ranges_and_optional_values(tmp_path: Path) -> None:
     assert (kind.ternary.value, kind.ternary.mask) == (b"\x08\x00", b"\xff\x00")
     assert (length.range.low, length.range.high) == (b"\x40", b"\x05\xdc")
     assert mark.optional.value == b"\xff"
+    _, _, one, _ = entry(tmp_path, **FILTER | {"match": match | {"length": [64, 64]}}).match
+    assert (one.range.low, one.range.high) == (b"\x40", b"\x40")
 
 
 def test_defaults_modify_and_all_else_is_inserted(tmp_path: Path) -> None:
