@@ -73,6 +73,7 @@ p4: $(DEV) ## Compile the P4 program (needs p4c)
 p4-tofino: $(DEV) ## Compile it for Tofino 1 and 2 (needs p4c with its Tofino back end)
 	$(BIN)/python p4/spec/generate.py
 	$(BIN)/python p4/tofino.py
+	$(BIN)/python -m docs.tofino_tables
 
 bench: $(DEMO) ## Repeat the measurements in the docs
 	$(BIN)/netsum bench engine

@@ -1,9 +1,8 @@
-"""Compile the P4 program for Tofino, and report the resources of the chip that it takes.
+"""Compile the P4 program for Tofino.
 
 ``python p4/tofino.py`` compiles for each chip and lane count. It writes the compiler's output (binaries, P4Info, BF-Runtime
-description, reports) and each program's capabilities in ``--out``, the tables in docs/tofino-reference.md, and the hashes of
-the sources and of each P4Info in p4/build/tofino_stamp.json. ``--report`` writes the tables of an earlier output. ``--check``
-compares the stamp with the sources (no compiler needed).
+description, reports) and each program's capabilities in ``--out``, and the hashes of the sources and of each P4Info in
+p4/build/tofino_stamp.json. ``--check`` compares the stamp with the sources (no compiler needed).
 """
 
 import argparse
@@ -20,12 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from build import BUILD, P4, BuildError, describe, digest, lane_counts
-from tofino_report import assembly, parser_matches, report, rows, stage_rows
 
 TOP = P4 / "tna" / "netsum.p4"
 STAMP = BUILD / "tofino_stamp.json"
 OUT = BUILD / "tofino"
-PAGE = P4.parent / "docs" / "tofino-reference.md"
 PROGRAM = TOP.stem
 COMPILER = "p4c"
 GENERATE_CONF = "p4c-gen-conf"
@@ -48,13 +45,6 @@ class Variant:
     def name(self) -> str:
         """Name of its files."""
         return f"netsum_{self.target}_{'tree_' if self.tree else ''}{self.lanes}"
-
-    @property
-    def size(self) -> str:
-        """How the page calls it."""
-        if self.tree:
-            return f"{self.lanes} in a tree"
-        return str(self.lanes) if self.passes == 1 else f"{self.lanes} in {self.passes} passes"
 
 
 def variants() -> list[Variant]:
@@ -159,6 +149,26 @@ def compile_into(variant: Variant, folder: Path) -> None:
     write_conf(variant, folder)
 
 
+def assembly(folder: Path) -> str:
+    """Read the assembly that the compiler wrote.
+
+    Raises
+    ------
+    BuildError
+        There is none.
+    """
+    found = sorted(folder.rglob("*.bfa"))
+    if not found:
+        raise BuildError(f"p4c wrote no assembly into {folder}")
+    return found[0].read_text(encoding="utf-8")
+
+
+def parser_matches(text: str) -> int:
+    """Count the states of the ingress parser that match anything, in the assembly."""
+    parser = re.search(r"^parser ingress.*\n(?:[ \t].*\n|\n)*", text, re.MULTILINE)
+    return len(re.findall(r"^\s+match:", parser[0], re.MULTILINE)) if parser else 0
+
+
 def write_conf(variant: Variant, folder: Path) -> None:
     """Write the ``.conf`` that switch drivers and `netsum_common.targets` read: p4c's driver leaves it out."""
     command = [
@@ -170,21 +180,6 @@ def write_conf(variant: Variant, folder: Path) -> None:
         raise BuildError(f"{GENERATE_CONF} failed for {variant.name}:\n{done.stderr}".strip())
 
 
-def write_table(page: str, name: str, content: str) -> str:
-    """Put a generated part between its markers in a page.
-
-    Raises
-    ------
-    BuildError
-        The page has no such markers.
-    """
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    if begin not in page or end not in page:
-        raise BuildError(f"there is no place for {name} between {begin} and {end} in {PAGE}")
-    head, _, rest = page.partition(begin)
-    return f"{head}{begin}\n{content}\n{end}{rest.partition(end)[2]}"
-
-
 def build(out: Path, jobs: int) -> None:
     """Compile all programs, `jobs` at a time; write the stamp."""
     version = compiler_version()
@@ -192,11 +187,7 @@ def build(out: Path, jobs: int) -> None:
     def compile_one(variant: Variant) -> None:
         started = time.monotonic()
         compile_into(variant, out / variant.name)
-        took = time.monotonic() - started
-        print(
-            f"{variant.name}: {report(out / variant.name).stages} stages, {took:.0f} s",
-            flush=True,
-        )
+        print(f"{variant.name}: {time.monotonic() - started:.0f} s", flush=True)
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(compile_one, variants()))
@@ -206,21 +197,6 @@ def build(out: Path, jobs: int) -> None:
         "p4info": {variant.name: p4info_hash(variant, out / variant.name) for variant in shipped()},
     }
     STAMP.write_text(json.dumps(stamp, indent=2) + "\n", encoding="utf-8")
-
-
-def write_page(out: Path) -> None:
-    """Write the tables of resources and of stages into the page."""
-    reports = [(variant.target, variant.size, report(out / variant.name)) for variant in variants()]
-    version = json.loads(STAMP.read_text(encoding="utf-8"))["compiler"]
-    page = write_table(
-        PAGE.read_text(encoding="utf-8"),
-        "resources",
-        "\n".join([f"bf-p4c {version}, by `make p4-tofino`:", "", *rows(reports)]),
-    )
-    for variant in [*one_pass(), *in_trees()]:
-        stages = "\n".join(stage_rows(assembly(out / variant.name)))
-        page = write_table(page, f"stages of {variant.name}", stages)
-    PAGE.write_text(page, encoding="utf-8")
 
 
 def check_stamp() -> None:
@@ -247,11 +223,6 @@ def main() -> int:
         help="compare the stamp with the sources",
     )
     parser.add_argument(
-        "--report",
-        action="store_true",
-        help="compile nothing: write the tables of what is in --out",
-    )
-    parser.add_argument(
         "--out",
         type=Path,
         default=OUT,
@@ -270,9 +241,7 @@ def main() -> int:
         if arguments.check:
             check_stamp()
         else:
-            if not arguments.report:
-                build(arguments.out, arguments.jobs)
-            write_page(arguments.out)
+            build(arguments.out, arguments.jobs)
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

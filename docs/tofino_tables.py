@@ -1,14 +1,23 @@
-"""Resources of the chip that a program compiled for Tofino takes, read from the compiler's reports."""
+"""Writes the tables of docs/tofino-reference.md from what `make p4-tofino` compiled: ``python -m docs.tofino_tables [FOLDER]``.
+
+They have the resources of the chip that each program takes, as the compiler reports them, and the tables in each stage.
+"""
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "p4"))
+
 from build import BuildError
+from tofino import OUT, STAMP, Variant, assembly, in_trees, one_pass, variants
+
+PAGE = Path(__file__).with_name("tofino-reference.md")
 
 # Section of a stage in resources.json, and which of its lists has an element for each use of a unit.
 SECTIONS = {
@@ -49,38 +58,6 @@ class Report:
     stages: Usage
     sections: dict[str, Usage]
     phv_bits: Usage
-
-
-def assembly(folder: Path) -> str:
-    """Read the assembly that the compiler wrote.
-
-    Raises
-    ------
-    BuildError
-        There is none.
-    """
-    found = sorted(folder.rglob("*.bfa"))
-    if not found:
-        raise BuildError(f"p4c wrote no assembly into {folder}")
-    return found[0].read_text(encoding="utf-8")
-
-
-def section(text: str, title: str) -> str:
-    """Return one top-level section of the assembly: its title's line and all that is indented below it."""
-    lines = text.splitlines()
-    inside = False
-    kept = []
-    for line in lines:
-        if line and not line[0].isspace():
-            inside = line.startswith(title)
-        if inside:
-            kept.append(line)
-    return "\n".join(kept)
-
-
-def parser_matches(text: str) -> int:
-    """Count the states of the ingress parser that match anything."""
-    return len(re.findall(r"^\s+match:", section(text, "parser ingress"), re.MULTILINE))
 
 
 def available(part: dict[str, Any]) -> int:
@@ -197,3 +174,44 @@ def stage_rows(text: str) -> Iterator[str]:
     yield "|---|---|---|"
     for number, both in sorted(tables_of(text).items()):
         yield f"| {number} | {summarize(both.get('ingress', ()))} | {summarize(both.get('egress', ()))} |"
+
+
+def write_table(page: str, name: str, content: str) -> str:
+    """Put a generated part between its markers in a page.
+
+    Raises
+    ------
+    BuildError
+        The page has no such markers.
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    if begin not in page or end not in page:
+        raise BuildError(f"there is no place for {name} between {begin} and {end} in {PAGE}")
+    head, _, rest = page.partition(begin)
+    return f"{head}{begin}\n{content}\n{end}{rest.partition(end)[2]}"
+
+
+def size_of(variant: Variant) -> str:
+    """Return how the page calls a program."""
+    if variant.tree:
+        return f"{variant.lanes} in a tree"
+    return str(variant.lanes) if variant.passes == 1 else f"{variant.lanes} in {variant.passes} passes"
+
+
+def write_page(out: Path) -> None:
+    """Write the tables of resources and of stages into the page."""
+    reports = [(variant.target, size_of(variant), report(out / variant.name)) for variant in variants()]
+    version = json.loads(STAMP.read_text(encoding="utf-8"))["compiler"]
+    page = write_table(
+        PAGE.read_text(encoding="utf-8"),
+        "resources",
+        "\n".join([f"bf-p4c {version}, by `make p4-tofino`:", "", *rows(reports)]),
+    )
+    for variant in [*one_pass(), *in_trees()]:
+        stages = "\n".join(stage_rows(assembly(out / variant.name)))
+        page = write_table(page, f"stages of {variant.name}", stages)
+    PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_page(Path(*sys.argv[1:]) if sys.argv[1:] else OUT)
