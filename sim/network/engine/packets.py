@@ -97,22 +97,11 @@ def copy_packet(world: Record, packet: Integer) -> Integer:
     """Return a copy of a packet."""
     copy = allocate(world)
     records = carray(pointer(world.packets), (world.packet_room,), PACKET)
-    original = records[packet]
-    twin = records[copy]
-    twin.kind = original.kind
-    twin.length = original.length
-    twin.wire_bytes = original.wire_bytes
-    twin.target = original.target
-    twin.flow = original.flow
-    twin.number = original.number
-    twin.order = original.order
-    twin.missing = original.missing
-    twin.marked = original.marked
-    twin.sent_ps = original.sent_ps
-    if original.length > 0:
+    records[copy] = records[packet]
+    if records[packet].length > 0:
         copy_bytes(
             np.uintp(frame_address(world, copy)),
             np.uintp(frame_address(world, packet)),
-            np.uintp(original.length),
+            np.uintp(records[packet].length),
         )
     return copy
