@@ -10,58 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-# The operands are names of this module too.
-from sim.switch.operands import (
-    Boolean as Boolean,
-)
-from sim.switch.operands import (
-    Const as Const,
-)
-from sim.switch.operands import (
-    Expr as Expr,
-)
-from sim.switch.operands import (
-    FieldRef as FieldRef,
-)
-from sim.switch.operands import (
-    HeaderRef as HeaderRef,
-)
-from sim.switch.operands import (
-    Lookahead as Lookahead,
-)
-from sim.switch.operands import (
-    Named as Named,
-)
-from sim.switch.operands import (
-    Op as Op,
-)
-from sim.switch.operands import (
-    Param as Param,
-)
-from sim.switch.operands import (
-    RegisterCell as RegisterCell,
-)
-from sim.switch.operands import (
-    StackLast as StackLast,
-)
-from sim.switch.operands import (
-    StackRef as StackRef,
-)
-from sim.switch.operands import (
-    Text as Text,
-)
-from sim.switch.operands import (
-    UnionRef as UnionRef,
-)
-from sim.switch.operands import (
-    UnionStackLast as UnionStackLast,
-)
-from sim.switch.operands import (
-    UnionStackRef as UnionStackRef,
-)
-from sim.switch.operands import (
-    Vector as Vector,
-)
+from sim.switch.operands import *  # noqa: F403  # the operands are names of this module too
+from sim.switch.operands import Expr, FieldRef, HeaderRef
 
 MatchKind = Literal["exact", "lpm", "ternary", "range", "optional", "valid"]
 
