@@ -13,8 +13,8 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from host_agent.wire.constants import HEADER_BYTES
 from sim.errors import SettingError
-from sim.experiments.architectures import ARCHITECTURES
 from sim.experiments.effects import Effects
+from sim.experiments.models import model_path
 from sim.experiments.settings import (
     JobTable,
     Settings,
@@ -88,8 +88,11 @@ class Experiment:
 
 def _contents(settings: Settings) -> dict[str, str]:
     """Return a hash of each file that settings name; one that cannot be read has none, and its point fails."""
-    paths = [Path(job.model) for job in settings.job if job.model not in ARCHITECTURES]
+    paths = []
     for job in settings.job:
+        if job.model:
+            with contextlib.suppress(SettingError):
+                paths.append(model_path(job.model))
         if job.workload:
             with contextlib.suppress(TraceError):
                 read_trace(job.workload, job.workers)  # A wrong one has no hash, however long it is.

@@ -8,11 +8,8 @@ from typing import Any, Final
 
 from netsum_common.errors import unknown_keys
 from sim.errors import SettingError
-from sim.experiments.architectures import ARCHITECTURES
 
-MULTIPLICATIONS_PER_S: Final = 4.4e12
-"""Rate of the accelerator that shipped models are timed for: ResNet-50 trains at 360 samples/s, as on a V100 with float32."""
-SAMPLES: Final = 32  # A worker's batch in shipped models; three count the work of their own.
+FILES: Final = Path(__file__).with_name("files") / "models"  # The models that come with netsum.
 FIRST_BUCKET_BYTES: Final = 1 << 20
 """DDP's first bucket is small, so that reducing can begin early (torch's `_DEFAULT_FIRST_BUCKET_BYTES`)."""
 _FLOAT_BYTES: Final = 4
@@ -66,29 +63,31 @@ class Model:
 
 def shipped_models() -> list[str]:
     """Return the names of the models that come with netsum."""
-    return list(ARCHITECTURES)
+    return sorted(path.stem for path in FILES.glob("*.json"))
+
+
+def model_path(name_or_path: str) -> Path:
+    """Return the file of a model that comes with netsum, by name, or of any other, by its path; SettingError if there is none."""
+    path = Path(name_or_path)
+    if path.suffix == ".json":
+        return path
+    if name_or_path not in (names := shipped_models()):
+        raise SettingError(
+            f"there is no model {name_or_path!r}: expected {', '.join(names)}, or a file's path that ends in .json"
+        )
+    return FILES / f"{name_or_path}.json"
 
 
 def load_model(name_or_path: str) -> Model:
-    """Return a model that comes with netsum, by name, or one of a JSON file, by its path.
+    """Read a model's file, which `model_path` finds.
 
     The file is what `write_model` writes: ``{"layers": [[name, parameters, forward_ns, backward_ns, density], …]}``, where a
-    density may be left out.
+    density may be left out. The times of shipped models are those of an accelerator that trains ResNet-50 at 360 samples/s, as a
+    V100 does with float32, for a batch of 32 samples; three state the batch of their own.
 
     Raises SettingError if there is none, or the file is wrong.
     """
-    if name_or_path in ARCHITECTURES:
-        ns = SAMPLES / MULTIPLICATIONS_PER_S * 1e9
-        layers = [
-            ModelLayer(name, parameters, round(work * ns), round(2 * work * ns), *density)
-            for name, parameters, work, *density in ARCHITECTURES[name_or_path]()
-        ]
-        return Model(name_or_path, tuple(layers))
-    path = Path(name_or_path)
-    if path.suffix != ".json":
-        raise SettingError(
-            f"there is no model {name_or_path!r}: expected {', '.join(ARCHITECTURES)}, or a file's path that ends in .json"
-        )
+    path = model_path(name_or_path)
     try:
         return _read(path.stem, json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -100,7 +99,7 @@ def load_model(name_or_path: str) -> Model:
 
 
 def _read(name: str, found: Any) -> Model:
-    if sentence := unknown_keys(found, ("layers",)):
+    if sentence := unknown_keys(found, ("about", "layers")):
         raise ValueError(sentence)
     layers = []
     for each in found["layers"]:

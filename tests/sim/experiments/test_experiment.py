@@ -8,8 +8,9 @@ import pytest
 
 from sim.errors import SettingError
 from sim.experiments.experiment import load_experiment, parse_experiment, shipped_experiments
-from sim.experiments.models import load_model, shipped_models
+from sim.experiments.models import FILES, load_model, shipped_models
 from sim.experiments.settings import size_bytes
+from tests.sim.experiments.architectures import ARCHITECTURES, text_of
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = "[[job]]\n"
@@ -170,6 +171,12 @@ PARAMETERS = {
     "lstm_gbw": 426_465_919,  # 1.59 GiB, 1.52 of them embeddings with the decoder's bias
     "ncf": 178_064_769,  # 679 MiB
 }
+
+
+def test_models_are_the_layers_of_their_papers() -> None:
+    assert shipped_models() == sorted(ARCHITECTURES)
+    for name in ARCHITECTURES:
+        assert (FILES / f"{name}.json").read_text(encoding="utf-8") == text_of(name), name
 
 
 @pytest.mark.parametrize("name", shipped_models())

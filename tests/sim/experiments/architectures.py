@@ -1,14 +1,17 @@
-"""The layers of well-known networks: their parameters, and multiplications a sample needs in the forward pass.
+"""The layers of the models that come with netsum; ``python -m tests.sim.experiments.architectures`` makes their files of them.
 
-As in torchvision and the papers; a test compares totals with the published ones. A fourth number is the share of a gradient's
-blocks of 256 elements that are not zero, if less than 1.
+As in torchvision and the papers: parameters, and multiplications a sample needs in the forward pass; a test compares totals with
+the published ones. A fourth number is the share of a gradient's blocks of 256 elements that are not zero, if less than 1.
 
 Three models are those of OmniReduce's evaluation, as its authors' repository trains them (sands-lab/omnireduce-experiments,
 commit a2bdc80), with their batches; `_SAMPLES` is the batch for which the other models' work is counted.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
+
+from sim.experiments.models import FILES
 
 Layer = (
     tuple[str, int, int] | tuple[str, int, int, float]
@@ -16,7 +19,9 @@ Layer = (
 Kernel = int | tuple[int, int]  # Side, or height and width.
 
 _CLASSES: Final = 1000
-_SAMPLES: Final = 32
+_SAMPLES: Final = 32  # A worker's batch; three models count the work of their own.
+_MULTIPLICATIONS_PER_S: Final = 4.4e12
+"""Rate of the accelerator that models are timed for: ResNet-50 trains at 360 samples/s, as on a V100 with float32."""
 
 
 def _conv(name: str, inputs: int, outputs: int, kernel: Kernel, side: int, bias: bool = True) -> Layer:
@@ -226,3 +231,26 @@ ARCHITECTURES: Final[dict[str, Callable[[], Iterator[Layer]]]] = {
     "ncf": _ncf,
 }
 """By name; each gives its layers in the order of the forward pass."""
+
+
+ABOUT: Final = {
+    name: " ".join((make.__doc__ or _resnet.__doc__ or "").split()) for name, make in ARCHITECTURES.items()
+}
+"""The source of each."""
+
+
+def text_of(name: str) -> str:
+    """Return the file of a model."""
+    ns = _SAMPLES / _MULTIPLICATIONS_PER_S * 1e9
+    layers = [
+        [layer, parameters, round(work * ns), round(2 * work * ns), *density]
+        for layer, parameters, work, *density in ARCHITECTURES[name]()
+    ]
+    rows = ",\n".join(json.dumps(layer) for layer in layers)
+    about = json.dumps(ABOUT[name], ensure_ascii=False)
+    return f'{{"about": {about},\n"layers": [\n{rows}\n]}}\n'
+
+
+if __name__ == "__main__":
+    for each in ARCHITECTURES:
+        (FILES / f"{each}.json").write_text(text_of(each), encoding="utf-8")
