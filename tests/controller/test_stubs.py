@@ -12,9 +12,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.internal import api_implementation
 
 from host_agent.job_api import generate_stubs as job_stubs
-from netsum_common.p4rt import generate_stubs as p4runtime_stubs
 from netsum_common.p4rt import p4runtime_pb2
 from netsum_common.protoc import COMPILER
+from tests import p4runtime_stubs
 
 GENERATORS = {
     "jobs": (job_stubs, Path(job_stubs.__file__).parent, tuple(job_stubs.STUBS)),
