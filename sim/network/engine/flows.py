@@ -27,7 +27,7 @@ from netsum_common.memory import pointer
 from sim.network.engine.engine_records import FLOW, LINK, MESSAGE, NODE, PACKET, PLACE, RING, STALL
 from sim.network.engine.events import CONTROL, FLOW_TIMER, MESSAGE_READY, push
 from sim.network.engine.links import send
-from sim.network.engine.packets import ACKNOWLEDGEMENT, SEGMENT, allocate, packet_of, release
+from sim.network.engine.packets import ACKNOWLEDGEMENT, SEGMENT, packet_of, release, take_packet
 from sim.network.engine.ways import link_towards
 
 PER_PACKET: Final = 1000  # Windows are counted in thousandths of a packet.
@@ -256,7 +256,8 @@ def _transmit(world: Record, number: Integer, packet: Integer, last: Integer) ->
     flow.packets += 1
     flow.outstanding += 1
     place.order = flow.order
-    row = _take(world, np.int64(SEGMENT), number, flow.target, place.bytes + flow.header_bytes)
+    size = place.bytes + flow.header_bytes
+    row = take_packet(world, np.int64(SEGMENT), np.int64(0), size, flow.target, number)
     described = packet_of(world, row)
     described.number = packet
     described.order = flow.order
@@ -417,7 +418,7 @@ def on_segment(world: Record, row: Integer) -> None:
     if not urgent and packet + 1 == flow.expected:
         return
     flow.unacknowledged = 0
-    answer = _take(world, np.int64(ACKNOWLEDGEMENT), number, flow.source, flow.ack_bytes)
+    answer = take_packet(world, np.int64(ACKNOWLEDGEMENT), np.int64(0), flow.ack_bytes, flow.source, number)
     described = packet_of(world, answer)
     described.number = packet
     described.order = order
@@ -426,20 +427,6 @@ def on_segment(world: Record, row: Integer) -> None:
     described.marked = marked
     described.urgent = 1
     _send_towards(world, flow.target, flow.source, answer, ready_ps)
-
-
-@compiled
-def _take(world: Record, kind: Integer, flow: Integer, target: Integer, wire_bytes: Integer) -> Integer:
-    row = allocate(world)
-    described = packet_of(world, row)
-    described.kind = kind
-    described.length = 0
-    described.wire_bytes = wire_bytes
-    described.target = target
-    described.flow = flow
-    described.marked = 0
-    described.sent_ps = world.now_ps
-    return row
 
 
 @compiled

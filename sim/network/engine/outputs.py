@@ -15,15 +15,15 @@ from numba import carray, types
 from host_agent.codecs.payload import elements_of
 from host_agent.protocol.records import CORE, PASS, PASS_RING, SLOT, is_header_only, slot_of
 from host_agent.wire.constants import HEADER_OFFSET_CHUNK
+from host_agent.wire.header import swap
 from netsum_common.compiled import Integer, Record, compiled
-from netsum_common.memory import load32, pointer
+from netsum_common.memory import compare_bytes, load32, pointer
 from sim.frames import HEADERS_BYTES
 from sim.network.engine.engine_records import OUTPUT
 from sim.network.engine.packets import frame_address
 
 ERASED: Final = 0xFF  # The byte that erases blocks; four of them are a NaN.
 
-_compare = types.ExternalFunction("memcmp", types.intc(types.uintp, types.uintp, types.uintp))
 _fill = types.ExternalFunction("memset", types.uintp(types.uintp, types.intc, types.uintp))
 
 
@@ -40,10 +40,8 @@ def check_output(world: Record, worker: Record, packet: Integer) -> Integer:
     Returns False if the expected values of the block must be computed first; `world.due_…` then says which.
     """
     core = carray(pointer(worker.core), (1,), CORE)[0]
-    raw: Integer = np.int64(
-        load32(np.uintp(frame_address(world, packet) + HEADERS_BYTES + HEADER_OFFSET_CHUNK))
-    )
-    chunk = (raw & 0xFF) << 24 | (raw & 0xFF00) << 8 | raw >> 8 & 0xFF00 | raw >> 24
+    chunk_at = frame_address(world, packet) + HEADERS_BYTES + HEADER_OFFSET_CHUNK
+    chunk: Integer = np.int64(swap(load32(np.uintp(chunk_at))))
     slot = carray(pointer(worker.slots), (worker.slot_count,), SLOT)[slot_of(core, chunk)]
     work = carray(pointer(worker.passes), (PASS_RING,), PASS)[slot.pass_number % PASS_RING]
     block = slot.index - work.lead
@@ -59,7 +57,7 @@ def check_output(world: Record, worker: Record, packet: Integer) -> Integer:
                 world.due_packet, world.due_output, world.due_elements = packet, at, stop
                 return False
             target = np.uintp(output.target + place)
-            if _compare(target, np.uintp(output.expected + place), np.uintp(size)) != 0:
+            if compare_bytes(target, np.uintp(output.expected + place), np.uintp(size)) != 0:
                 _note_wrong(output, worker.rank, start, stop)
             _fill(target, np.int32(ERASED), np.uintp(size))
             carray(pointer(output.blocks), (worker.rank + 1,), np.int64)[worker.rank] += 1
@@ -75,6 +73,9 @@ def _note_wrong(output: Record, rank: Integer, start: Integer, stop: Integer) ->
     output.wrong_element = start
     for element in range(start, stop):
         place, size = element * output.element_bytes, output.element_bytes
-        if _compare(np.uintp(output.target + place), np.uintp(output.expected + place), np.uintp(size)) != 0:
+        if (
+            compare_bytes(np.uintp(output.target + place), np.uintp(output.expected + place), np.uintp(size))
+            != 0
+        ):
             output.wrong_element = element
             return

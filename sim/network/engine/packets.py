@@ -45,6 +45,23 @@ def allocate(world: Record) -> Integer:
 
 
 @compiled
+def take_packet(
+    world: Record, kind: Integer, length: Integer, wire_bytes: Integer, target: Integer, flow: Integer
+) -> Integer:
+    """Return a packet that is made now, without a mark; `flow`: −1 for one of the slot protocol."""
+    packet = allocate(world)
+    described = packet_of(world, packet)
+    described.kind = kind
+    described.length = length
+    described.wire_bytes = wire_bytes
+    described.target = target
+    described.flow = flow
+    described.marked = 0
+    described.sent_ps = world.now_ps
+    return packet
+
+
+@compiled
 def release(world: Record, packet: Integer) -> None:
     """Return a packet to the pool."""
     carray(pointer(world.free), (world.packet_room,), np.int32)[world.free_count] = packet

@@ -12,18 +12,19 @@ import numpy as np
 from numba import carray
 
 from host_agent.wire.constants import HEADER_BYTES, HEADER_OFFSET_CHUNK
+from host_agent.wire.header import swap
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, load16, load32, pointer
-from sim.frames import HEADERS_BYTES
+from sim.frames import HEADERS_BYTES, IPV4_DESTINATION
 from sim.network.engine.engine_records import LINK, NODE, SWITCH
 from sim.network.engine.links import send
 from sim.network.engine.packets import (
     SLOT_PROTOCOL,
-    allocate,
     frame_address,
     lose,
     packet_of,
     release,
+    take_packet,
 )
 from sim.network.engine.ways import link_towards
 from sim.switch.codegen.traffic import DONE
@@ -34,7 +35,6 @@ FORWARDED, UNFINISHED = range(2)  # The program has run to its end; it needs mor
 HOST_NODE, SWITCH_NODE = range(2)  # Kinds of nodes.
 
 _PS_PER_US: Final = 1_000_000
-_IPV4_DESTINATION_AT: Final = 30
 
 
 @compiled
@@ -100,16 +100,9 @@ def send_output(world: Record, number: Integer) -> None:
         if link < 0 or length > world.row_bytes - 64:
             switch.unreachable += 1
             continue
-        packet = allocate(world)
+        on_wire = length + switch.added_bytes if length > switch.header_only_bytes else length
+        packet = take_packet(world, np.int64(SLOT_PROTOCOL), length, on_wire, np.int64(-1), np.int64(-1))
         described = packet_of(world, packet)
-        described.kind = SLOT_PROTOCOL
-        described.length = length
-        described.wire_bytes = length
-        if length > switch.header_only_bytes:
-            described.wire_bytes += switch.added_bytes
-        described.flow = -1
-        described.marked = 0
-        described.sent_ps = world.now_ps
         frame = frame_address(world, packet)
         output = switch.frames + row * switch.stride
         copy_bytes(np.uintp(frame), np.uintp(output), np.uintp(length))
@@ -144,8 +137,7 @@ def _node_of(world: Record, frame: Integer, length: Integer) -> Integer:
     """Return the node with a frame's IPv4 destination address, or -1."""
     if length < HEADERS_BYTES:
         return np.int64(-1)
-    raw = np.int64(load32(np.uintp(frame + _IPV4_DESTINATION_AT)))
-    address = (raw & 0xFF) << 24 | (raw & 0xFF00) << 8 | raw >> 8 & 0xFF00 | raw >> 24
+    address = np.int64(swap(load32(np.uintp(frame + IPV4_DESTINATION))))
     addresses = carray(pointer(world.addresses), (world.address_count, 2), np.int64)
     low, high = np.int64(0), world.address_count
     while low < high:

@@ -13,7 +13,7 @@ from sim.network.engine import dice
 from sim.network.engine.engine_records import GAPS, GENERATOR
 from sim.network.engine.events import GENERATE, push
 from sim.network.engine.links import send
-from sim.network.engine.packets import BACKGROUND, allocate, packet_of, release
+from sim.network.engine.packets import BACKGROUND, packet_of, release, take_packet
 from sim.network.engine.ways import link_towards
 
 _EVEN: Final = GAPS.index("even")
@@ -49,15 +49,9 @@ def generate(world: Record, number: Integer) -> None:
     link = link_towards(world, source.source, source.target)
     due = source.burst if source.gaps == _EVEN or source.thrown > 0 else np.int64(0)
     for _ in range(due):
-        packet = allocate(world)
-        described = packet_of(world, packet)
-        described.kind = BACKGROUND
-        described.length = 0
-        described.wire_bytes = source.packet_bytes
-        described.target = source.target
-        described.flow = number
-        described.marked = 0
-        described.sent_ps = world.now_ps
+        packet = take_packet(
+            world, np.int64(BACKGROUND), np.int64(0), source.packet_bytes, source.target, number
+        )
         source.sent += 1
         if link < 0:
             release(world, packet)

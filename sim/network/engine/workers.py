@@ -26,10 +26,10 @@ from sim.network.engine.outputs import accepted, check_output
 from sim.network.engine.packets import (
     SLOT_PROTOCOL,
     add_to_checksum,
-    allocate,
     frame_address,
     packet_of,
     release,
+    take_packet,
 )
 
 CONTINUES, NEEDS_PYTHON, SAMPLED, SUM_MISSING = range(4)
@@ -176,17 +176,9 @@ def _work(world: Record, worker: Record, cost_ps: Integer) -> None:
 @compiled
 def _send(world: Record, worker: Record, row: Integer, length: Integer) -> None:
     """Make a frame from a datagram in the scratch rows, and send it."""
-    packet = allocate(world)
-    described = packet_of(world, packet)
-    described.kind = SLOT_PROTOCOL
-    described.length = HEADERS_BYTES + length
-    described.wire_bytes = HEADERS_BYTES + length
-    if length > HEADER_BYTES:
-        described.wire_bytes += worker.added_bytes
-    described.target = worker.target
-    described.flow = -1
-    described.marked = 0
-    described.sent_ps = world.now_ps
+    size = HEADERS_BYTES + length
+    on_wire = size + worker.added_bytes if length > HEADER_BYTES else size
+    packet = take_packet(world, np.int64(SLOT_PROTOCOL), size, on_wire, worker.target, np.int64(-1))
     frame = frame_address(world, packet)
     copy_bytes(np.uintp(frame), np.uintp(worker.headers), np.uintp(HEADERS_BYTES))
     # A worker's packets all have the same headers except for the lengths and IPv4's checksum.
@@ -196,7 +188,7 @@ def _send(world: Record, worker: Record, row: Integer, length: Integer) -> None:
         np.uintp(world.scratch + row * world.scratch_bytes),
         np.uintp(length),
     )
-    _work(world, worker, worker.send_ps + described.wire_bytes * worker.byte_ps)
+    _work(world, worker, worker.send_ps + on_wire * worker.byte_ps)
     send(world, worker.link, packet, worker.busy_ps)
 
 
