@@ -1,7 +1,7 @@
 """A network: its construction, its runs, and its records."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Protocol, TypedDict, Unpack
+from typing import Any, Final, Protocol, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -56,15 +56,6 @@ class PeriodSkipper(Protocol):
         """Skip periods from a worker's sample on, until a time."""
 
 
-class PacketsLike(TypedDict, total=False):
-    """The packets that a script matches: kind, chunk and worker (−1: any), and flags that must be set."""
-
-    kind: int
-    chunk: int
-    worker: int
-    flags: int
-
-
 class Network(Graph):
     """Hosts, links and switches in virtual time.
 
@@ -109,19 +100,14 @@ class Network(Graph):
         link: int = -1,
         nth: int = 1,
         delay_ns: int = 0,
-        **which: Unpack[PacketsLike],
+        **which: int,
     ) -> None:
-        """Drop or delay the n-th packet that `which` matches on a link; −1 is any link (`engine.scripts`)."""
-        self._scripts.add(
-            link=link,
-            kind=which.get("kind", -1),
-            chunk=which.get("chunk", -1),
-            worker=which.get("worker", -1),
-            flags=which.get("flags", 0),
-            nth=nth,
-            action=action,
-            delay_ps=delay_ns * PS_PER_NS,
-        )
+        """Drop or delay the n-th packet on a link (−1: any) that a script matches (`engine.scripts`).
+
+        `which`: a packet's kind, chunk and worker, and flags that must be set.
+        """
+        matched = {"kind": -1, "chunk": -1, "worker": -1, "flags": 0} | which
+        self._scripts.add(link=link, nth=nth, action=action, delay_ps=delay_ns * PS_PER_NS, **matched)
         self.world["script_count"] = len(self._scripts)
         for number in range(len(self._links)) if link < 0 else (link,):
             self._links[number]["scripted"] = self._links[number]["faulty"] = 1
