@@ -16,43 +16,18 @@ from sim.switch import ir
 # The most bytes a header may have to be kept in registers.
 _SMALL = 64
 _CACHE_LINE = 64
-# (name, bytes) in order; `home` is the address of a packet's whole state. The fields from `clone_session` to `exit` are requests
-# of primitives to the target.
-_INTERNAL = (
-    ("packet", 8),
-    ("home", 8),
-    ("packet_length", 4),
-    ("payload_offset", 4),
-    ("length_register", 4),
-    ("ingress_length", 4),
-    ("replica_offset", 4),
-    ("replica_count", 4),
-    ("replica_next", 4),
-    ("egress_port", 4),
-    ("passes", 4),
-    ("ingress_port", 4),
-    ("truncate", 4),
-    ("clone_session", 4),
-    ("clone_fields", 4),
-    ("digest", 4),
-    ("resubmit", 4),
-    ("recirculate", 4),
-    ("exit", 4),
-    ("parser_error", 4),
-    ("checksum_error", 4),
+# Bookkeeping values in order: addresses (`home`: that of a packet's whole state), then values of 32 bits. Those from
+# `clone_session` to `exit` are requests of primitives to the target.
+ADDRESSES = ("packet", "home")
+_VALUES = (
+    *("packet_length", "payload_offset", "length_register", "ingress_length"),
+    *("replica_offset", "replica_count", "replica_next", "egress_port", "passes", "ingress_port", "truncate"),
+    *("clone_session", "clone_fields", "digest", "resubmit", "recirculate", "exit"),
+    *("parser_error", "checksum_error"),
 )
-
-
-def _internal() -> dict[str, int]:
-    offsets, at = {}, 0
-    for name, size in _INTERNAL:
-        offsets[name] = at
-        at += size
-    return offsets
-
-
-INTERNAL = _internal()
-_INTERNAL_BYTES = (sum(size for _, size in _INTERNAL) + 7) // 8 * 8
+INTERNAL = {name: 8 * at for at, name in enumerate(ADDRESSES)}
+INTERNAL |= {name: 8 * len(ADDRESSES) + 4 * at for at, name in enumerate(_VALUES)}
+_INTERNAL_BYTES = (8 * len(ADDRESSES) + 4 * len(_VALUES) + 7) // 8 * 8
 
 CONTEXT = (
     # Input: rows of frames, their lengths (int32) and ports (uint16); `in_next` is the next row to take.

@@ -231,24 +231,11 @@ class _Loader:
             elif op["op"] == "primitive":
                 ops.append(self._primitive(op["parameters"][0]))
             elif op["op"] in ("extract", "extract_VL"):
-                target = op["parameters"][0]
+                target, *more = op["parameters"]
+                names = target["value"] if isinstance(target["value"], list) else [target["value"]]
+                what = ir.Vector(tuple(map(ir.Text, names)))
                 ops.append(
-                    ir.Primitive(
-                        f"extract {target['type']}",
-                        (
-                            ir.Vector(
-                                tuple(
-                                    ir.Text(t)
-                                    for t in (
-                                        target["value"]
-                                        if isinstance(target["value"], list)
-                                        else [target["value"]]
-                                    )
-                                )
-                            ),
-                            *(self.expressions.read(p) for p in op["parameters"][1:]),
-                        ),
-                    )
+                    ir.Primitive(f"extract {target['type']}", (what, *map(self.expressions.read, more)))
                 )
             elif op["op"] == "shift":
                 ops.append(ir.Primitive("advance", (ir.Const(8 * int(op["parameters"][0])),)))

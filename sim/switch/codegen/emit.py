@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir as ll
 
 from sim.switch import ir
-from sim.switch.layout import INTERNAL, Context, FieldSlot, HeaderShape, StateLayout
+from sim.switch.layout import ADDRESSES, INTERNAL, Context, FieldSlot, HeaderShape, StateLayout
 
 INLINED_PRIMITIVES = 20_000
 PTR = ll.PointerType()
@@ -269,8 +269,8 @@ class Fn:
         """Note in the code what of the P4 program the code that follows is; only BPF does, when it is asked to."""
 
     def internal(self, name: str, state: Any = None) -> Any:
-        """Load a bookkeeping value of the packet's state as an i32 (``packet``, ``home``: a pointer)."""
-        kind = PTR if name in ("packet", "home") else I32
+        """Load a bookkeeping value of the packet's state as an i32, or an address."""
+        kind = PTR if name in ADDRESSES else I32
         return self.load(Space.STATE, self.at(state or self.st, INTERNAL[name]), kind)
 
     def set_internal(self, name: str, value: Any, state: Any = None) -> None:
