@@ -28,7 +28,6 @@ from netsum.bench.machine import machine_and_date
 from netsum.bench.options import VethOptions
 from netsum.bench.thrift import CLIENT, run_client
 from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, BenchJob
-from netsum.bench.xdp_twin import adding_ns, compiler
 from netsum.option_values import OptionValueError
 from netsum.programs import compiled_program
 from netsum_common.lane_counts import LINK_LANES
@@ -40,7 +39,7 @@ from topologies.runs import new_run_id
 
 DEADLINE_S = 600.0
 """Deadline of every wait; the first run after a change of sources compiles the loops of switch and hosts."""
-EMBEDDED, XDP, BY_HAND, BMV2 = "embedded switch", "kernel (XDP)", "C by hand (XDP)", "simple_switch_grpc"
+EMBEDDED, XDP, BMV2 = "embedded switch", "kernel (XDP)", "simple_switch_grpc"
 _QUEUE_PACKETS = 1_000_000
 _BMV2_SLOTS = 32  # libpcap's buffer of 2 MB holds this many packets of BMv2's snap length, 64 KiB.
 
@@ -63,11 +62,6 @@ class VethComparison:
     def xdp_ratio(self) -> float | None:
         """How many times the embedded switch's median the kernel's is; None without XDP."""
         return self._times(XDP, EMBEDDED)
-
-    @property
-    def hand_ratio(self) -> float | None:
-        """Ratio of the in-kernel median to the hand-written program's; None without clang."""
-        return self._times(XDP, BY_HAND)
 
     def _times(self, one: str, other: str) -> float | None:
         if one not in self.rates or other not in self.rates:
@@ -108,16 +102,6 @@ def _xdp(cables: _Cables, folder: Path) -> Iterator[str]:
     """Run the program in the kernel; yields where its P4Runtime listens."""
     with _embedded(cables, folder, "xdp") as address:
         yield address
-
-
-@contextmanager
-def _by_hand(cables: _Cables, folder: Path, job: BenchJob) -> Iterator[None]:
-    """Run the program that was written by hand, with a job."""
-    stem = folder / "by-hand"
-    command = [sys.executable, "-P", "-m", "netsum.bench.xdp_twin", "--ready", f"{stem}.sock"]
-    command += ["--interfaces", ",".join(cables.ports.values()), "--job", json.dumps(asdict(job))]
-    with _running(BY_HAND, cables.switch, command, stem):
-        yield
 
 
 @contextmanager
@@ -245,20 +229,12 @@ def measure(
     """
     packets -= packets % (workers * slots)
     comparison = VethComparison(lanes, workers, packets)
-    chosen = (
-        [EMBEDDED, XDP] + ([BY_HAND] if compiler() else []) + ([BMV2] if bmv2 and shutil.which(BMV2) else [])
-    )
+    chosen = [EMBEDDED, XDP] + ([BMV2] if bmv2 and shutil.which(BMV2) else [])
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-veth-")))
         cables = stack.enter_context(_Cables(workers))
         for _ in range(runs):
             for name in chosen:
-                if name == BY_HAND:
-                    job = BenchJob(workers, lanes, slots=slots)
-                    with _by_hand(cables, folder, job):
-                        rate = _run_hosts(cables, job, packets)
-                    comparison.rates.setdefault(name, []).append(rate)
-                    continue
                 with _SWITCHES[name](cables, folder) as address:
                     in_flight = min(slots, _BMV2_SLOTS) if name == BMV2 else slots
                     rate = _rate(cables, address, lanes, in_flight, packets)
@@ -291,12 +267,7 @@ def run(options: VethOptions) -> list[dict[str, Any]]:
             for name, rates in found.rates.items():
                 print(f"{count:>4} lanes  {name:<20} {spread(rates)}")
             print(f"            the kernel's is {found.xdp_ratio:,.2f} times the embedded switch's")
-            if found.hand_ratio is not None:
-                print(f"            and {found.hand_ratio:,.2f} of the program by hand")
-            costs = adding_ns(count)
-            results.append({**asdict(found), "adding_ns": costs})
-            said = ", ".join(f"{ns} ns {name}" for name, ns in costs.items())
-            print(f"            a packet that adds, by the kernel's test runs: {said}")
+            results.append(asdict(found))
             if found.ratio is None:
                 print(f"            {BMV2} is not measured, so there is nothing to compare with")
             else:

@@ -4,14 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from netsum.bench import xdp_twin
 from netsum.bench.engine import BenchError, _batches, _check_twin, measure
 from netsum.bench.thrift import run_client
 from netsum.bench.traffic import BenchJob, contributions, install
 from netsum.bench.twin import Twin, compiler
 from netsum.programs import compiled_program
 from sim.switch import Switch, load_program
-from tests.dataplane.dataplane import xdp
 
 
 def test_all_packets_of_the_measurement_are_aggregated() -> None:
@@ -20,15 +18,6 @@ def test_all_packets_of_the_measurement_are_aggregated() -> None:
 
     assert len(comparison.engine) == 1
     assert len(comparison.twin) == (compiler() is not None)
-
-
-@pytest.mark.root
-@pytest.mark.skipif(bool(xdp.why_not()), reason=xdp.why_not() or "XDP")
-def test_the_kernels_test_runs_time_a_packet_that_adds() -> None:
-    # The measurement raises if the packet does not add, by the compiled program or by the one in C.
-    found = xdp_twin.adding_ns(64, repeat=2000)
-    assert found.keys() == ({"compiled", "by hand"} if xdp_twin.compiler() else {"compiled"})
-    assert min(found.values()) > 0
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C compiler")

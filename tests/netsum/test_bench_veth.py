@@ -2,8 +2,7 @@
 
 import pytest
 
-from netsum.bench.veth import BMV2, BY_HAND, EMBEDDED, XDP, measure
-from netsum.bench.xdp_twin import compiler
+from netsum.bench.veth import BMV2, EMBEDDED, XDP, measure
 from tests.dataplane.dataplane import bmv2, xdp
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(xdp.why_not() is not None, reason=str(xdp.why_not()))]
@@ -12,7 +11,7 @@ pytestmark = [pytest.mark.root, pytest.mark.skipif(xdp.why_not() is not None, re
 @pytest.mark.parametrize("lanes", [64, 256])
 def test_all_results_come_through_each_switch_and_are_right(lanes: int) -> None:
     found = measure(lanes, workers=2, slots=64, packets=4_000, runs=1, bmv2=False)
-    assert set(found.rates) == {EMBEDDED, XDP} | ({BY_HAND} if compiler() else set())
+    assert set(found.rates) == {EMBEDDED, XDP}
 
 
 @pytest.mark.bmv2
