@@ -15,9 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -53,19 +54,8 @@ class VethComparison:
     packets: int
     rates: dict[str, list[float]] = field(default_factory=dict)
 
-    @property
-    def ratio(self) -> float | None:
-        """How many times BMv2's median the embedded switch's is; None without BMv2."""
-        return self._times(EMBEDDED, BMV2)
-
-    @property
-    def xdp_ratio(self) -> float | None:
-        """How many times the embedded switch's median the kernel's is; None without XDP."""
-        return self._times(XDP, EMBEDDED)
-
-    def _times(self, one: str, other: str) -> float | None:
-        if one not in self.rates or other not in self.rates:
-            return None
+    def ratio(self, one: str, other: str) -> float:
+        """Return how many times another switch's median one's is."""
         return median(self.rates[one]) / median(self.rates[other])
 
 
@@ -98,15 +88,8 @@ class _Cables:
 
 
 @contextmanager
-def _xdp(cables: _Cables, folder: Path) -> Iterator[str]:
-    """Run the program in the kernel; yields where its P4Runtime listens."""
-    with _embedded(cables, folder, "xdp") as address:
-        yield address
-
-
-@contextmanager
 def _embedded(cables: _Cables, folder: Path, engine: str = "embedded") -> Iterator[str]:
-    """Run the embedded switch; yields where its P4Runtime listens."""
+    """Run the embedded switch, or with the engine "xdp" that in the kernel; yields where its P4Runtime listens."""
     interfaces = [word for port, name in cables.ports.items() for word in ("--interface", f"{port}@{name}")]
     address = f"unix:{folder}/embedded.sock"
     command = [*command_of("switch"), "--p4runtime", address, *interfaces]
@@ -154,7 +137,9 @@ def _running(name: str, namespace: str, command: Sequence[str], stem: Path) -> I
         child.stop()
 
 
-_SWITCHES = {EMBEDDED: _embedded, XDP: _xdp, BMV2: _bmv2}
+_SWITCHES: dict[str, Callable[..., AbstractContextManager[str]]] = {
+    EMBEDDED: _embedded, XDP: partial(_embedded, engine="xdp"), BMV2: _bmv2,
+}  # fmt: skip
 
 
 def _rate(cables: _Cables, address: str, lanes: int, slots: int, packets: int) -> float:
@@ -266,13 +251,11 @@ def run(options: VethOptions) -> list[dict[str, Any]]:
             found = measure(count, workers, slots, options.packets, options.runs, bmv2=options.bmv2)
             for name, rates in found.rates.items():
                 print(f"{count:>4} lanes  {name:<20} {spread(rates)}")
-            print(f"            the kernel's is {found.xdp_ratio:,.2f} times the embedded switch's")
+            print(f"            kernel: {found.ratio(XDP, EMBEDDED):,.2f} times the embedded switch")
             results.append(asdict(found))
-            if found.ratio is None:
-                print(f"            {BMV2} is not measured, so there is nothing to compare with")
+            if BMV2 in found.rates:
+                in_flight = min(slots, _BMV2_SLOTS)
+                print(f"            ratio {found.ratio(EMBEDDED, BMV2):,.1f} with {in_flight} slots for {BMV2}")
             else:
-                print(
-                    f"            ratio {found.ratio:,.1f} with {min(slots, _BMV2_SLOTS)} slots for {BMV2}",
-                    flush=True,
-                )
+                print(f"            {BMV2} is not measured, so there is nothing to compare with")
     return results
