@@ -255,7 +255,9 @@ def run(options: VethOptions) -> list[dict[str, Any]]:
             results.append(asdict(found))
             if BMV2 in found.rates:
                 in_flight = min(slots, _BMV2_SLOTS)
-                print(f"            ratio {found.ratio(EMBEDDED, BMV2):,.1f} with {in_flight} slots for {BMV2}")
+                print(
+                    f"            ratio {found.ratio(EMBEDDED, BMV2):,.1f} with {in_flight} slots for {BMV2}"
+                )
             else:
                 print(f"            {BMV2} is not measured, so there is nothing to compare with")
     return results
