@@ -4,7 +4,7 @@ import typer
 
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
-from netsum.digits.options import DigitsOptions
+from netsum.digits.task import DigitsOptions
 
 run_app = Commands(help="Run a whole demonstration: switch, controller and workers.")
 

@@ -6,7 +6,6 @@ Source: the test part of E. Alpaydin, C. Kaynak, "Optical Recognition of Handwri
 
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 
 import numpy as np
 
@@ -29,16 +28,6 @@ class Images:
     def select(self, chosen: "slice | np.ndarray") -> "Images":
         """Return the images with these indices."""
         return Images(np.ascontiguousarray(self.pixels[chosen]), self.digits[chosen])
-
-    def save(self, path: Path) -> None:
-        """Write to an .npz file."""
-        np.savez(path, pixels=self.pixels, digits=self.digits)
-
-    @staticmethod
-    def load(path: Path) -> "Images":
-        """Read what `save` wrote."""
-        with np.load(path) as saved:
-            return Images(saved["pixels"], saved["digits"])
 
 
 def load_digits(seed: int) -> tuple[Images, Images]:

@@ -1,24 +1,27 @@
 """The demo: workers and a switch without loss, then the same with loss, then one process alone, then a table."""
 
-import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from rich.console import Console
+import numpy as np
+from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 from threadpoolctl import threadpool_limits
 
 from host_agent.wire.constants import UDP_PORT
+from host_agent.words import plural
 from netsum.compiling import await_compiled, compiling
 from netsum.digits.dataset import load_digits
-from netsum.digits.digits_report import Reference, results, table
-from netsum.digits.options import DigitsOptions
-from netsum.digits.task import DigitsTask
-from netsum.digits.training import OnStep, train, train_alone
+from netsum.digits.model import Perceptron
+from netsum.digits.task import DigitsOptions, DigitsTask
+from netsum.digits.training import OnStep, TrainingOutcome, train, train_alone
 from netsum.programs import compiled_program
 from netsum.star_service import star_service
+from netsum.terminal import ProgressRows
 from topologies.children import TestbedError
 from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
@@ -31,6 +34,20 @@ BMV2_TASK = DigitsTask(lanes=64, steps=60, hidden=(64,), slots=32)
 
 GLOBAL_BATCH = 128
 FAILED_RUNS = Path("runs")  # Folder of the logs of a failed run.
+_ROWS: Final = {
+    "accuracy": ("test accuracy", "{:.2%}"),
+    "loss": ("final loss", "{:.6f}"),
+    "loss_difference": ("max loss difference", "{:.1e}"),
+    "same_bits": ("workers bit-identical", ""),
+    "sha256": ("SHA-256 of parameters", "{:.12}…"),
+    "elements_per_s": ("gradient elements/s", "{:,.0f}"),
+    "packets": ("packets to the switch", "{:,}"),
+    "chunks": ("chunks summed", "{:,}"),
+    "retransmissions": ("retransmissions", "{:,}"),
+    "seconds": ("seconds", "{:.1f}"),
+    "same_bits_as_loss_free": ("same bits as loss-free", ""),
+}
+"""Names and formats of results, by their keys; those without a format are yes or no."""
 
 
 @dataclass(frozen=True)
@@ -39,31 +56,31 @@ class Demo:
 
     task: DigitsTask
     drop_percent: float  # Packets dropped each way in the second run; 0 leaves it out.
-    in_mininet: bool  # Whether hosts and switch are in network namespaces, and not on loopback.
-    # Whether BMv2 runs the P4 program, and not the embedded engine; it does so in Mininet only.
-    on_bmv2: bool
+    # Makes the testbed of a run, which is not up yet: workers, UDP port, folder, drop_ppm.
+    kind: type[LoopbackTestbed | EmbeddedStar | Bmv2Star]
 
     def testbed(self, folder: Path, drop_percent: float) -> AbstractContextManager[SwitchTestbed]:
         """Return the testbed, not up yet."""
-        kind = Bmv2Star if self.on_bmv2 else EmbeddedStar if self.in_mininet else LoopbackTestbed
-        return kind(self.task.workers, UDP_PORT, folder, drop_ppm=round(drop_percent * 10_000))
+        return self.kind(self.task.workers, UDP_PORT, folder, drop_ppm=round(drop_percent * 10_000))
 
 
 def plan_demo(options: DigitsOptions) -> Demo:
     """Fill in what suits the switch; TestbedError if the machine lacks something that the switch or the testbed needs."""
-    on_bmv2, workers = options.switch == "bmv2", options.workers
-    task = BMV2_TASK if on_bmv2 else EMBEDDED_TASK
+    kind: Any = EmbeddedStar if options.mininet else LoopbackTestbed
+    task = EMBEDDED_TASK
+    if options.switch == "bmv2":
+        kind, task = Bmv2Star, BMV2_TASK
     task = replace(
         task,
-        workers=workers,
+        workers=options.workers,
         lanes=options.lanes or task.lanes,
         steps=options.steps or task.steps,
-        batch=GLOBAL_BATCH // workers,
+        batch=GLOBAL_BATCH // options.workers,
     )
-    lacking = Bmv2Star.lacking() if on_bmv2 else EmbeddedStar.lacking() if options.mininet else None
+    lacking = None if kind is LoopbackTestbed else kind.lacking()
     if lacking is not None:
         raise TestbedError(f"{lacking}; `netsum run digits` runs the embedded switch on loopback without it")
-    return Demo(task, options.drop_percent, options.mininet or on_bmv2, on_bmv2)
+    return Demo(task, options.drop_percent, kind)
 
 
 def run_demo(demo: Demo, console: Console) -> dict[str, Any]:
@@ -73,7 +90,6 @@ def run_demo(demo: Demo, console: Console) -> dict[str, Any]:
     """
     task = demo.task
     program = compiled_program(task.lanes)
-    train_images, test_images = load_digits(task.seed)
     outcomes = {}
     with (
         run_folder(keep_on_error=FAILED_RUNS) as folder,
@@ -89,16 +105,12 @@ def run_demo(demo: Demo, console: Console) -> dict[str, Any]:
                 with star_service(testbed, program, folder) as controller:
                     await_compiled(compiler)
                     progress.update(row, loss="starting workers")
-                    outcomes[drop_percent] = train(
-                        testbed, task, train_images, controller, _show(progress, row)
-                    )
+                    outcomes[drop_percent] = train(testbed, task, controller, _show(progress, row))
         row = progress.add_task("one process alone", total=task.steps, loss="")
-        start = time.monotonic()
         with threadpool_limits(1):  # As the workers have; more are no faster on layers this small.
-            losses, parameters = train_alone(task, train_images, _show(progress, row))
-        reference = Reference(losses, parameters, time.monotonic() - start)
-    found = results(task, test_images, reference, outcomes)
-    console.print(table(found))
+            alone = train_alone(task, _show(progress, row))
+    found = _results(task, alone, outcomes)
+    console.print(_table(found))
     return found
 
 
@@ -115,3 +127,64 @@ def _progress(console: Console) -> Progress:
         TimeElapsedColumn(),
         console=console,
     )
+
+
+def _results(
+    task: DigitsTask, alone: TrainingOutcome, outcomes: Mapping[float, TrainingOutcome]
+) -> dict[str, Any]:
+    """Return the results of the training in one process and of the runs, by their loss in percent, for JSON."""
+    model, test = Perceptron(task.widths), load_digits(task.seed)[1]
+
+    def common(outcome: TrainingOutcome) -> dict[str, Any]:
+        accuracy = float(model.accuracy(outcome.parameters, test.pixels, test.digits))
+        return {"accuracy": accuracy, "loss": outcome.losses[-1], "seconds": outcome.seconds}
+
+    runs = []
+    for drop_percent, each in outcomes.items():
+        run = {
+            "drop_percent": drop_percent,
+            **common(each),
+            "loss_difference": float(np.abs(np.array(each.losses) - np.array(alone.losses)).max()),
+            "same_bits": len(set(each.digests)) == 1,
+            "sha256": each.digests[0],
+            "elements_per_s": model.size * task.steps / each.reduce_seconds,
+            "packets": sum(one["packets_sent"] for one in each.statistics),
+            "chunks": each.counters.get("results"),
+            "retransmissions": sum(one["retransmissions"] for one in each.statistics),
+        }
+        if drop_percent:
+            run["same_bits_as_loss_free"] = each.digests == outcomes[0.0].digests
+        runs.append(run)
+    return {
+        "workers": task.workers,
+        "steps": task.steps,
+        "parameters": model.size,
+        "lanes": task.lanes,
+        "same_bits": len({digest for each in outcomes.values() for digest in each.digests}) == 1,
+        "one_process": common(alone),
+        "runs": runs,
+    }
+
+
+def _table(found: Mapping[str, Any]) -> Group:
+    """Lay out results as columns."""
+    runs, alone = found["runs"], found["one_process"]
+    headings = (
+        f"{each['drop_percent']:g} %\nlost each way" if each["drop_percent"] else "loss-free" for each in runs
+    )
+    rows = ProgressRows("", ">one process", *(f">{each}" for each in headings))
+    for key, (name, form) in _ROWS.items():
+        if any(key in each for each in runs):
+            rows.add(name, *(_cell(each[key], form) if key in each else "" for each in (alone, *runs)))
+    title = (
+        f"{plural(found['workers'], 'worker')}, {plural(found['steps'], 'step')}, {found['parameters']:,} parameters, "
+        f"{found['lanes']} lanes a packet"
+    )
+    caption = "max loss difference: largest difference in loss at any step from training in one process"
+    return Group(Text(title, style="italic"), rows, Text(caption, style="dim"))
+
+
+def _cell(value: Any, form: str) -> str:
+    if value is None:
+        return "?"
+    return form.format(value) if form else "yes" if value else "NO"

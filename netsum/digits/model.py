@@ -38,43 +38,38 @@ class Perceptron:
             weights[...] = generator.standard_normal(weights.shape) * np.sqrt(2 / weights.shape[0])
         return parameters
 
-    def loss_sum(self, parameters: Floats, images: Floats, labels: Labels) -> float:
-        """Return the cross-entropy summed over a batch; images (n, inputs), labels (n,)."""
-        return _cross_entropy_sum(self._logits(parameters, images), labels)
-
     def accuracy(self, parameters: Floats, images: Floats, labels: Labels) -> float:
-        """Return the share of a batch that is classified right."""
-        return float(np.mean(self._logits(parameters, images).argmax(axis=1) == labels))
+        """Return the share of a batch that is classified right; images (n, inputs), labels (n,)."""
+        return float(np.mean(self._activations(parameters, images)[-1].argmax(axis=1) == labels))
 
     def gradient(self, parameters: Floats, images: Floats, labels: Labels) -> tuple[float, Floats]:
         """Return the cross-entropy summed over a batch, and the gradient of its mean, shape (size,)."""
-        layers = self._layers(parameters)
-        activations = [images]
-        for weights, bias in layers[:-1]:
-            activations.append(np.maximum(activations[-1] @ weights + bias, 0))
-        weights, bias = layers[-1]
-        logits = activations[-1] @ weights + bias
-
-        gradient = np.empty(self.size, self.dtype)
-        gradient_layers = self._layers(gradient)
-        ascent = _softmax(logits)
-        ascent[np.arange(len(labels)), labels] -= 1
+        *activations, logits = self._activations(parameters, images)
+        chosen = np.arange(len(labels)), labels
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        ascent: Floats = np.exp(shifted)
+        normal = ascent.sum(axis=1, keepdims=True)
+        loss = float(np.sum(np.log(normal[:, 0]) - shifted[chosen], dtype=np.float64))
+        ascent /= normal  # The softmax.
+        ascent[chosen] -= 1
         ascent /= len(labels)
+        gradient = np.empty(self.size, self.dtype)
+        layers, of_layers = self._layers(parameters), self._layers(gradient)
         for number in range(len(layers) - 1, -1, -1):
-            weight_gradient, bias_gradient = gradient_layers[number]
+            weight_gradient, bias_gradient = of_layers[number]
             np.matmul(activations[number].T, ascent, out=weight_gradient)
             np.sum(ascent, axis=0, out=bias_gradient)
             if number:
                 ascent = (ascent @ layers[number][0].T) * (activations[number] > 0)
-        return _cross_entropy_sum(logits, labels), gradient
+        return loss, gradient
 
-    def _logits(self, parameters: Floats, images: Floats) -> Floats:
-        layers = self._layers(parameters)
-        hidden = images
-        for weights, bias in layers[:-1]:
-            hidden = np.maximum(hidden @ weights + bias, 0)
-        weights, bias = layers[-1]
-        return hidden @ weights + bias
+    def _activations(self, parameters: Floats, images: Floats) -> list[Floats]:
+        """Return the inputs of each layer, and the logits."""
+        *hidden, (weights, bias) = self._layers(parameters)
+        found = [images]
+        for each, its_bias in hidden:
+            found.append(np.maximum(found[-1] @ each + its_bias, 0))
+        return [*found, found[-1] @ weights + bias]
 
     def _layers(self, flat: Floats) -> list[tuple[Floats, Floats]]:
         """Each layer's (weights, bias) as views of a flat vector."""
@@ -102,16 +97,3 @@ class MomentumDescent:
         self.velocity *= self._momentum
         self.velocity += gradient
         self.parameters -= self._rate * self.velocity
-
-
-def _softmax(logits: Floats) -> Floats:
-    exponentials: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
-    exponentials /= exponentials.sum(axis=1, keepdims=True)
-    return exponentials
-
-
-def _cross_entropy_sum(logits: Floats, labels: Labels) -> float:
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    log_normal = np.log(np.exp(shifted).sum(axis=1))
-    chosen = shifted[np.arange(len(labels)), labels]
-    return float(np.sum(log_normal - chosen, dtype=np.float64))

@@ -13,9 +13,10 @@ import numpy as np
 from controller.errors import ControllerError
 from controller.service.client import OperatorClient
 from netsum.allreduce.launch import Ranks, Site
-from netsum.digits.dataset import Images, batch_indices, shard
-from netsum.digits.model import Floats, MomentumDescent, Perceptron
+from netsum.digits.dataset import load_digits, shard
+from netsum.digits.model import Floats
 from netsum.digits.task import JOB, DigitsTask
+from netsum.digits.worker import digest, take_steps
 from topologies.hosts import SwitchTestbed
 
 SILENCE_S = 15.0  # How long after every deadline has passed a worker may take to report it.
@@ -36,20 +37,16 @@ class TrainingOutcome:
     reduce_seconds: float  # Mean over the workers of the time spent in all-reduce.
 
 
-def train(
-    testbed: SwitchTestbed, task: DigitsTask, images: Images, controller: str, on_step: OnStep
-) -> TrainingOutcome:
+def train(testbed: SwitchTestbed, task: DigitsTask, controller: str, on_step: OnStep) -> TrainingOutcome:
     """Run a worker on each of a testbed's hosts; logs go to its folder.
 
     `controller`: address of the controller service of the testbed's switch. Raises RankError if a worker failed.
     """
 
     def command(rank: int) -> list[str]:
-        part = testbed.folder / f"images-{rank}.npz"
-        shard(images, rank, task.workers).save(part)
         return [
             *(sys.executable, "-P", "-m", "netsum.digits.worker", "--task", task.to_json()),
-            *("--rank", str(rank), "--controller", controller, "--images", str(part)),
+            *("--rank", str(rank), "--controller", controller),
             *("--result", str(testbed.folder / f"result-{rank}.npy")),
         ]
 
@@ -92,23 +89,18 @@ def _mean(losses: dict[int, float], task: DigitsTask) -> float:
     return sum(losses[rank] for rank in range(task.workers)) / (task.workers * task.batch)
 
 
-def train_alone(
-    task: DigitsTask, images: Images, on_step: OnStep = lambda step, loss: None
-) -> tuple[list[float], Floats]:
-    """Train in this process on the batches that all workers together take.
+def train_alone(task: DigitsTask, on_step: OnStep = lambda step, loss: None) -> TrainingOutcome:
+    """Train in this process on the batches that all workers together take."""
+    images = load_digits(task.seed)[0]
+    losses: list[float] = []
 
-    Returns the mean loss of each step's batch, and the parameters at the end.
-    """
-    model = Perceptron(task.widths)
-    descent = MomentumDescent(model.initial_parameters(task.seed), task.rate)
-    shards = [shard(images, worker_id, task.workers) for worker_id in range(task.workers)]
-    losses = []
-    for step in range(task.steps):
-        chosen = batch_indices(step, len(shards[0]), task.batch, task.seed)
-        pixels = np.concatenate([part.pixels[chosen] for part in shards])
-        digits = np.concatenate([part.digits[chosen] for part in shards])
-        loss, gradient = model.gradient(descent.parameters, pixels, digits)
-        losses.append(loss / len(digits))
-        descent.step(gradient)
+    def keep(step: int, loss: float) -> None:
+        losses.append(loss / (task.workers * task.batch))
         on_step(step, losses[-1])
-    return losses, descent.parameters
+
+    start = time.monotonic()
+    shards = [shard(images, rank, task.workers) for rank in range(task.workers)]
+    parameters = take_steps(task, shards, lambda gradient: gradient, keep)
+    return TrainingOutcome(
+        losses, parameters, (digest(parameters),), [], {}, time.monotonic() - start, reduce_seconds=0.0
+    )
