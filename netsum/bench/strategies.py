@@ -4,22 +4,54 @@ All workers of a training run in this process. Their messages and waits are kept
 round trip can be computed afterwards; the times of collectives come from the simulator.
 """
 
+import gzip
+import json
 import math
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from netsum.bench.machine import machine_and_date
-from netsum.bench.results import Results
-from netsum.bench.strategies_options import StrategiesOptions
-from netsum.bench.strategies_points import StrategyPoint, points_of
+from netsum.bench.options import StrategiesOptions
+from netsum.bench.strategies_points import Curve, StrategyPoint, points_of
 from netsum.bench.strategies_report import collectives_of, report, rows_of, times_of
 from netsum.command_errors import kept_when_interrupted
 from netsum.option_values import rate_of, rtt_us_of
 from netsum.virtual.network import NetworkOf, simulate_collectives
 from sim.experiments.sweeping import Finished, Swept
+
+
+class Results:
+    """A folder with a file for each training that was run."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+
+    def missing(self, points: Iterable[StrategyPoint]) -> list[StrategyPoint]:
+        """Return the points that were not run."""
+        return [point for point in points if not (self.folder / point.file_name).is_file()]
+
+    def keep(self, point: StrategyPoint, curve: Curve) -> None:
+        """Write a result; a file is there whole or not at all."""
+        path = self.folder / point.file_name
+        partial = path.with_suffix(".partial")
+        text = json.dumps({"point": asdict(point), "curve": asdict(curve)}) + "\n"
+        partial.write_bytes(gzip.compress(text.encode(), mtime=0))
+        partial.replace(path)
+
+    def read(self, points: Iterable[StrategyPoint]) -> dict[StrategyPoint, Curve]:
+        """Return the results that are there of some points."""
+        there = {point: self.folder / point.file_name for point in points}
+        return {
+            point: Curve(**json.loads(gzip.decompress(path.read_bytes()))["curve"])
+            for point, path in there.items()
+            if path.is_file()
+        }
+
 
 _QUICK_RECIPES = ("synchronous", "local-sgd", "diloco", "downpour")
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from host_agent.errors import ArgumentError
-from netsum.bench.strategies_options import StrategiesOptions
+from netsum.bench.options import StrategiesOptions
 from netsum.option_values import rtt_us_of, whole_numbers
 from netsum.virtual.timeline import Event
 

@@ -21,14 +21,14 @@ from netsum.allreduce.report import Message
 from netsum.allreduce.session import loopback_controller
 from netsum.bench.machine import machine_and_date, use_examples
 from netsum.bench.options import TorchOptions
-from netsum.option_values import whole_numbers
-from netsum.programs import check_lanes, usual_lanes
-from netsum_common.lane_counts import LOCAL_LANES
-from topologies.topology_file import load_topology
 from netsum.bench.testbeds import run_ranks, testbed
 from netsum.bench.torch_rank import BACKENDS, COLLECTIVES, TorchPlan
+from netsum.option_values import whole_numbers
+from netsum.programs import check_lanes, usual_lanes
 from netsum.terminal import ProgressRows
+from netsum_common.lane_counts import LOCAL_LANES
 from topologies.run_folder import RunningTestbed
+from topologies.topology_file import load_topology
 
 SILENCE_S = 900.0  # How long the ranks may print nothing: one training, on a slow link.
 EXAMPLES = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from netsum.cli import completions
-from netsum.cli.clients import as_changing_operator, as_operator
+from netsum.cli.controller_choice import as_changing_operator, as_operator
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError
@@ -269,8 +269,14 @@ def events(client: "OperatorClient", name: str = JOB, as_json: bool = json_optio
 def _print_job(view: "JobView", as_json: bool) -> None:
     from controller.service.client import as_dict
     from host_agent.words import plural
-    from netsum.cli.job_tree import tree_lines
-    from netsum.cli.watching import job_state, last_sentence, sparse_sentence, state_word, stuck_sentences
+    from netsum.cli.watching import (
+        job_state,
+        last_sentence,
+        sparse_sentence,
+        state_word,
+        stuck_sentences,
+        tree_lines,
+    )
     from netsum.terminal import ProgressRows, echo, print_facts, print_json
 
     if as_json:

@@ -1,6 +1,6 @@
 """`netsum strategies`: ways in which the workers of a training exchange gradients or parameters."""
 
-from netsum.bench.strategies_options import StrategiesOptions
+from netsum.bench.options import StrategiesOptions
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum.options import json_option

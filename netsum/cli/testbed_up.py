@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from netsum.cli import completions
-from netsum.cli.testbed_plan import controller_command, loader_command, own_programs, read_topology
 from netsum.cli.testbed_state import print_up
 from netsum.cli.texts import epilog
 from netsum.command_errors import CommandError, UsageError
@@ -18,6 +17,15 @@ if TYPE_CHECKING:
     SwitchKind = str  # The name of the target that runs the P4 program.
 else:
     SwitchKind = Literal[tuple(PROCESS_TARGETS)]
+import contextlib
+import socket
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from controller.user_programs.files import UserProgram
+    from topologies.topology import Topology
 
 
 RUNS = Path("runs")  # The parent of the runs' folders, relative to the working directory.
@@ -129,3 +137,62 @@ def up(options: UpOptions) -> None:
         print_up(keeper.detach(plan), options.as_json)
         return
     keeper.keep(plan, lambda: print_up(find_testbed(name), options.as_json))
+
+
+def read_topology(name: str, rate: str | None, loss: str | None, queue: int | None) -> "Topology":
+    """Return a topology by its name or file, with the command line's options for all links."""
+    from netsum.option_values import loss_of, rate_of
+    from topologies.topology_file import load_topology
+
+    rate_bps = None if rate is None else rate_of(rate)
+    loss_ppm = None if loss is None else loss_of(loss)
+    return load_topology(name).with_links(rate_bps=rate_bps, loss_ppm=loss_ppm, queue_pkts=queue)
+
+
+def own_programs(
+    name: str, network: "Topology", programs: Sequence[str], p4infos: Sequence[str], entries: Sequence[str]
+) -> "dict[str, UserProgram]":
+    """Return which programs of the user's own a topology and the command line give which switches, read and checked."""
+    from controller.user_programs.files import FileOptions, choose
+
+    switches = list(network.switches)
+    return choose(
+        network.switches,
+        Path(name).absolute().parent,
+        FileOptions.read("--program", programs, switches),
+        FileOptions.read("--p4info", p4infos, switches),
+        FileOptions.read("--entries", entries, switches),
+    )
+
+
+WEB_PORTS = range(8080, 8180)
+"""The window takes the first that is free: every testbed of a machine can have one."""
+
+
+def controller_command(lanes: int, web: bool) -> list[str]:
+    """Return the command line of the testbed's controller; with `web` it serves the window, after a restart at the same port."""
+    return [
+        sys.executable,
+        "-P",
+        "-c",
+        "from netsum.cli import main; main()",
+        "controller",
+        "serve",
+        "--lanes",
+        str(lanes),
+        *(["--http", f"127.0.0.1:{_free_port()}"] if web else []),
+    ]
+
+
+def _free_port() -> int:
+    for port in WEB_PORTS:
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise CommandError(
+        f"--web: the ports {WEB_PORTS[0]} to {WEB_PORTS[-1]} of 127.0.0.1 are in use: free one of them"
+    )
+
+
+def loader_command() -> list[str]:
+    """Return the command line that gives switches programs of the user's own."""
+    return [sys.executable, "-P", "-m", "controller.user_programs.load"]

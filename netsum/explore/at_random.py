@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
 
-from netsum.explore.files import write_schedule_files
+from netsum.explore.runs import write_schedule_files
 from netsum.programs import compiled_program
 from netsum.terminal import ProgressRows, echo
 from sim.core_calls import SHIPPED, CoreCode

@@ -6,21 +6,41 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from controller.service.page import recorded_page
 from netsum.command_errors import UsageError
-from netsum.explore.files import write_schedule_files
 from netsum.explore.options import ExploreOptions
 from netsum.programs import compiled_program, warn_if_stale
-from netsum.terminal import ProgressRows, echo_progress
+from netsum.terminal import ProgressRows, echo, echo_progress
 from sim.explore import checkpoint as checkpoints
 from sim.explore.configurations import CONFIGURATIONS
 from sim.explore.engine.world import LEFT_OUT_WRONGLY, MACHINE_ERROR
 from sim.explore.scenario import ExplorerScenario
-from sim.explore.schedules import read_schedule, text
+from sim.explore.schedules import pcap, read_schedule, text, write_schedule
 from sim.explore.search import Search, SearchProgress, SearchResult
-from sim.explore.shrink import violates
-from sim.explore.story import events_of, steps_of
+from sim.explore.shrink import shrink, violates
+from sim.explore.story import StoryEvent, StoryStep, events_of, recorded_steps, steps_of
 from sim.explore.system import System
 from sim.explore.violations import VIOLATIONS
+
+
+def write_schedule_files(
+    system: System, made: list[StoryStep], violation: int, stem: Path, fault: str
+) -> list[StoryEvent]:
+    """Shrink a schedule that violates something, print it, and write it to files; returns its events."""
+    events = shrink(system, made, violation)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    title, ending = f"netsum explore: {stem.name}", VIOLATIONS[violation]
+    shape = system.shape
+    story = text(events, shape, title, ending)
+    for line in story.splitlines():
+        echo(line)
+    stem.with_suffix(".txt").write_text(story)
+    stem.with_suffix(".pcap").write_bytes(pcap(events, shape))
+    write_schedule(stem.with_suffix(".json"), system.scenario, fault, violation, events)
+    stem.with_suffix(".html").write_text(recorded_page(title, shape.links(), recorded_steps(events, shape)))
+    echo(f"written: {stem}.txt, .html, .pcap, and .json for --replay")
+    return events
+
 
 _LANES = 64
 _PROGRESS_S = 2.0

@@ -15,8 +15,7 @@ import numpy as np
 from controller.errors import ControllerError
 from controller.service.client import OperatorClient
 from host_agent.errors import NetsumError
-from netsum.allreduce.launch import START_TIMEOUT_S
-from netsum.conversation import Conversation
+from netsum.allreduce.launch import START_TIMEOUT_S, Conversation
 from netsum.digits.task import JOB, DigitsTask
 from netsum.digits.training import SILENCE_S, OnStep, TrainingOutcome
 from topologies.children import Child

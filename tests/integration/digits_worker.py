@@ -20,7 +20,7 @@ import numpy as np
 from host_agent import Communicator, compile_ahead
 from host_agent.errors import PeerError
 from host_agent.joining import Membership, join
-from netsum.conversation import read_line, write_line
+from netsum.allreduce.launch import read_line, write_line
 from netsum.digits.dataset import Images, batch_indices, load_digits, shard
 from netsum.digits.model import Floats, MomentumDescent, Perceptron
 from netsum.digits.task import JOB, DigitsTask

@@ -17,7 +17,7 @@ from controller.switch_controller import SwitchController
 from host_agent.communicator import compile_ahead
 from host_agent.compression import COMPRESSORS, Summability, reduce_in_process
 from host_agent.wire.constants import UDP_PORT
-from netsum.conversation import ONE_THREAD
+from netsum.allreduce.launch import ONE_THREAD
 from netsum.programs import compiled_program
 from tests.controller.star import program_switch
 from tests.integration.compressed_worker import STEPS, SUMMABLE, gradient, reducer

@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 
-from netsum.conversation import read_line, write_line
+from netsum.allreduce.launch import read_line, write_line
 from netsum.digits.dataset import load_digits
 from netsum.digits.task import DigitsTask
 

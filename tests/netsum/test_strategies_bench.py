@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from host_agent.errors import ArgumentError
-from netsum.bench.results import Results
-from netsum.bench.strategies_options import StrategiesOptions
+from netsum.bench.options import StrategiesOptions
+from netsum.bench.strategies import Results
 from netsum.bench.strategies_points import RECIPES, Curve, StrategyPoint, points_of
 from netsum.bench.strategies_report import collectives_of, report, rows_of, times_of, winners
 from netsum.cli.app import app

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netsum.command_errors import CommandError
-from netsum.explore.files import write_schedule_files
-from netsum.explore.runs import replay
+from netsum.explore.runs import replay, write_schedule_files
 from netsum.programs import compiled_program
 from netsum.terminal import ProgressRows
 from sim.explore.scenario import ExplorerScenario
