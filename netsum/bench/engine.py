@@ -3,7 +3,7 @@
 The packets are the contributions of a two-worker job, chunk after chunk: every other one completes its chunk and leaves as two
 results, so as many packets leave as come. The engine takes them in batches in its process, and so does the C program (`twin`),
 whose output is compared byte for byte; both are timed by processor time. Runs alternate. BMv2 is beside the
-engine in ``netsum bench veth``.
+engine in ``python -m tests.veth``.
 """
 
 import os

@@ -45,18 +45,6 @@ class SimulatorOptions:
 
 
 @dataclass(frozen=True)
-class VethOptions:
-    """Packets/s of the embedded switch, the kernel (XDP) and BMv2 on the same virtual cables; needs root."""
-
-    runs: int = runs_option(3)
-    lanes: Lanes | None = lanes_option()
-    workers: int = option("Ports of the switch.", 2, within=(1, 32))
-    slots: int = option("Chunks in flight; a power of two.", 256, within=(2, 256))
-    packets: int = option("Packets of a run.", 400_000, within=(1, None))
-    bmv2: bool = option("Measure BMv2 too, if it is installed.", True)
-
-
-@dataclass(frozen=True)
 class GlooComparisonOptions:
     """All-reduces of netsum and of torch's Gloo on the same limited links: a table; needs root and PyTorch.
 

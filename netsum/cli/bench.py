@@ -48,13 +48,6 @@ _add(
     ok="measured, and every sum was right",
 )
 _add(
-    "veth",
-    "veth",
-    options.VethOptions,
-    "sudo netsum bench veth --lanes 256  # three runs of each switch",
-    ok="measured; without BMv2, the other switches alone",
-)
-_add(
     "allreduce",
     "allreduce",
     options.GlooComparisonOptions,

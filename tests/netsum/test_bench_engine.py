@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from netsum.bench.engine import BenchError, _batches, _check_twin, measure
-from netsum.bench.thrift import run_client
 from netsum.bench.traffic import BenchJob, contributions, install
 from netsum.bench.twin import Twin, compiler
 from netsum.programs import compiled_program
 from sim.switch import Switch, load_program
+from tests.sim.switch.thrift import run_client
 
 
 def test_all_packets_of_the_measurement_are_aggregated() -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from netsum.bench.thrift import run_client
 from sim.switch import Exact, Lpm, Optional, Range, TableEntry, Ternary, ir
 from tests.free_ports import free_port
+from tests.sim.switch.thrift import run_client
 
 __all__ = ["Bmv2", "commands_for_entry"]
 

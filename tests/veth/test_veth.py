@@ -1,9 +1,9 @@
-"""`netsum bench veth`: each switch answers all contributions that hosts in the kernel make, with the right sums."""
+"""Each switch answers all contributions that hosts in the kernel make, with the right sums."""
 
 import pytest
 
-from netsum.bench.veth import BMV2, EMBEDDED, XDP, measure
 from tests.dataplane.dataplane import bmv2, xdp
+from tests.veth.comparison import BMV2, EMBEDDED, XDP, measure
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(xdp.why_not() is not None, reason=str(xdp.why_not()))]
 

@@ -1,7 +1,7 @@
-"""``netsum bench veth``: the embedded switch, the kernel (XDP) and BMv2 on the same virtual cables, same packets.
+"""The embedded switch, the kernel (XDP) and BMv2 on the same virtual cables, same packets.
 
 The switch has one port for each worker of a job, on virtual Ethernet with all offloads off. A worker's packets are made, and its
-results counted, in the kernel at the other end (`netsum.bench.veth_hosts`), at most as many chunks ahead of the results as there
+results counted, in the kernel at the other end (`tests.veth.hosts`), at most as many chunks ahead of the results as there
 are slots, so that no queue overruns and most processor time is the switch's. Every chunk takes one packet in and one packet out
 for each worker, so as many packets leave as come. BMv2 has neither a log nor pcaps, and the longest queues it can have. Every run
 starts a switch anew; runs alternate.
@@ -26,17 +26,31 @@ from typing import Any
 from controller.switch_controller import SwitchController
 from netsum.bench.engine import spread
 from netsum.bench.machine import machine_and_date
-from netsum.bench.options import VethOptions
-from netsum.bench.thrift import CLIENT, run_client
 from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, BenchJob
 from netsum.option_values import OptionValueError
+from netsum.options import lanes_option, runs_option
 from netsum.programs import compiled_program
 from netsum_common.lane_counts import LINK_LANES
+from netsum_common.options import option
 from netsum_common.programs import command_of
+from tests.sim.switch.thrift import CLIENT, run_client
 from topologies import namespaces
 from topologies.announcing import await_socket
 from topologies.children import Child, TestbedError, ending_in_order
 from topologies.runs import new_run_id
+
+
+@dataclass(frozen=True)
+class VethOptions:
+    """Packets/s of the embedded switch, the kernel (XDP) and BMv2 on the same virtual cables; needs root."""
+
+    runs: int = runs_option(3)
+    lanes: int | None = lanes_option()
+    workers: int = option("Ports of the switch.", 2)
+    slots: int = option("Chunks in flight; a power of two, at most 256.", 256)
+    packets: int = option("Packets of a run.", 400_000)
+    bmv2: bool = option("Measure BMv2 too, if it is installed.", False, "--bmv2")
+
 
 DEADLINE_S = 600.0
 """Deadline of every wait; the first run after a change of sources compiles the loops of switch and hosts."""
@@ -158,7 +172,7 @@ def _rate(cables: _Cables, address: str, lanes: int, slots: int, packets: int) -
 
 
 def _run_hosts(cables: _Cables, job: BenchJob, packets: int) -> float:
-    command = [*namespaces.inside(cables.hosts), sys.executable, "-m", "netsum.bench.veth_hosts"]
+    command = [*namespaces.inside(cables.hosts), sys.executable, "-m", "tests.veth.hosts"]
     command += ["--packets", str(packets), "--job", json.dumps(asdict(job))]
     hosts = [
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A host's end of a cable in ``netsum bench veth``: a worker's packets are made, and its results counted, in the kernel.
+"""A host's end of a cable: a worker's packets are made, and its results counted, in the kernel.
 
 Sockets cost a packet more than a switch in the kernel does, so there are none: `host_xdp.ll` sends contributions from test runs
 with live frames, and is at the interface, where it counts RESULTs and drops them. A worker is at most as many chunks ahead of its
