@@ -82,3 +82,10 @@ def test_every_part_has_sources() -> None:
 )
 def test_a_net_finds_by_its_exit_status(code: str, found: str, tmp_path: Path) -> None:
     assert run(Net("code", ("-c", code)), tmp_path, 1.0).found == found
+
+
+def test_no_test_that_runs_the_mutant_is_no_finding_and_no_sign_of_tests_is_one(tmp_path: Path) -> None:
+    of_changes = Net("code", ("-c", "import sys; sys.exit(5 if len(sys.argv) > 1 else 0)"), later=("later",))
+    assert run(of_changes, tmp_path, 60.0, first=True).found == ""
+    assert run(of_changes, tmp_path, 60.0).found == ""
+    assert run(Net("code", ("-c", "import sys; sys.exit(5)")), tmp_path, 60.0).found == "exit status 5: "
