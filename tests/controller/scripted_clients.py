@@ -35,7 +35,7 @@ PATIENCE_S = 60.0
 """Deadline of every wait; machines may be slow."""
 _WRITES = ("BEGIN", "INSERT INTO job", "DELETE FROM job", "INSERT INTO host", "DELETE FROM host", "COMMIT")
 """The writes that fail: the first of a transaction, one in its middle, and the last."""
-_UDP_PORTS = itertools.cycle(range(20_000, 60_000))
+_UDP_PORTS = itertools.cycle((1, 65_535, *range(20_000, 60_000)))
 
 
 @dataclass
