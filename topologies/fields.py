@@ -171,6 +171,11 @@ def integer_field(found: object, least: int, most: int, expected: str) -> int:
     return found
 
 
+def integers(least: int, most: int, expected: str) -> Callable[[object], int]:
+    """Return the reader of integers between two bounds; `expected`: the range, for messages."""
+    return lambda found: integer_field(found, least, most, expected)
+
+
 def mac_field(found: object) -> str:
     """Return a MAC address in lower case; ValueError for any other value."""
     with contextlib.suppress(ValueError):

@@ -13,6 +13,7 @@ from topologies.fields import (
     FieldError,
     Fields,
     integer_field,
+    integers,
     ipv4_field,
     mac_field,
     read_field,
@@ -36,6 +37,9 @@ from topologies.topology import (
 )
 from topologies.units import parse_latency_ns, parse_loss_ppm, parse_rate_bps
 
+_MTU = integers(576, 65535, "an MTU between 576 and 65535 bytes")
+_QUEUE = integers(1, 1_000_000, "a number of packets between 1 and 1000000")
+_DEVICE_ID = integers(0, 2**63, "a P4Runtime device id from 0")
 FILES = Path(__file__).with_name("files")  # The topologies that come with netsum.
 
 
@@ -92,7 +96,7 @@ def _topology(whole: Fields, name: str) -> Topology:
             links=tuple(_link(place, link, hosts, switches) for place, link in whole.elements("links")),
             jobs=_jobs(whole, hosts, switches, traffic),
             traffic=traffic,
-            mtu=whole.get("mtu", _mtu, DEFAULT_MTU),
+            mtu=whole.get("mtu", _MTU, DEFAULT_MTU),
             description=whole.get("description", text_field, ""),
         )
     )
@@ -128,7 +132,7 @@ def _switches(whole: Fields, hosts: Mapping[str, HostSpec]) -> dict[str, SwitchS
             name=one.key,
             ip=ip,
             mac=one.get("mac", _mac, mac_of(ip)),
-            device_id=one.get("device_id", _device_id, number),
+            device_id=one.get("device_id", _DEVICE_ID, number),
             cpu_port=one.get("cpu_port", _cpu_port, CPU_PORT),
             program=one.get("program", text_field, ""),
             p4info=one.get("p4info", text_field, ""),
@@ -166,8 +170,8 @@ def _link(
         one, other = other, one
     if other.port is None:
         raise FieldError(place, "expected a switch's port at one end at least, found two hosts")
-    rate_bps = fields.get("bandwidth", _rate_or_none, None)
-    queue_pkts = fields.get("queue", _queue, None)
+    rate_bps: int | None = fields.get("bandwidth", parse_rate_bps, None)
+    queue_pkts: int | None = fields.get("queue", _QUEUE, None)
     if queue_pkts is not None and rate_bps is None:
         raise FieldError(f"{place}.queue", "expected a bandwidth beside it: a link without one has no queue")
     return LinkSpec(
@@ -252,26 +256,10 @@ def _mac(found: object) -> str:
     return mac
 
 
-def _mtu(found: object) -> int:
-    return integer_field(found, 576, 65535, "an MTU between 576 and 65535 bytes")
-
-
-def _queue(found: object) -> int:
-    return integer_field(found, 1, 1_000_000, "a number of packets between 1 and 1000000")
-
-
-def _device_id(found: object) -> int:
-    return integer_field(found, 0, 2**63, "a P4Runtime device id from 0")
-
-
 def _cpu_port(found: object) -> int:
     """Read the port of the controller, which p4lang's tutorials write as a string."""
     number = int(found) if isinstance(found, str) and re.fullmatch("[0-9]{1,9}", found) else found
     return integer_field(number, 1, CPU_PORT, f"a port between 1 and {CPU_PORT}")
-
-
-def _rate_or_none(found: object) -> int | None:
-    return parse_rate_bps(found)
 
 
 def _pair(found: object) -> list[object]:

@@ -1,6 +1,6 @@
 """Machine code for actions: ``action_<id>(ctx, st, params)``, one call per primitive."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from llvmlite import ir as ll
@@ -10,6 +10,7 @@ from sim.switch.codegen.emit import I32, I64, PTR, VOID, Fn, Space, Unit, i, res
 from sim.switch.codegen.places import HeaderPlace
 from sim.switch.codegen.primitive_runs import PrimitiveRun, find_runs
 from sim.switch.codegen.turns import Turns
+from sim.switch.layout import StackPlace
 from sim.switch.switch_errors import UnsupportedProgramError
 
 DROP_PORT = 511
@@ -222,37 +223,30 @@ class Primitives(Turns):
     def _do_push(self, stack: ir.Expr, count: ir.Expr) -> None:
         """Move a stack's elements towards its end; the first ones become invalid."""
         place, b = self.stack_place(stack), self.fn.b
-        number = min(self._count(count), place.size)
-        if number == 0:
-            return
+        number = min(self.static(count), place.size)
         grown = b.add(self.stack_next(stack), number)
-        size = ll.Constant(I32, place.size)
-        self.set_stack_next(stack, b.select(b.icmp_unsigned("<", grown, size), grown, size))
-        for index in reversed(range(number, place.size)):
-            self._move_element(place.base + index * place.stride, index - number, place)
+        fits = b.icmp_unsigned("<", grown, place.size)
+        self.set_stack_next(stack, b.select(fits, grown, place.size))
+        self._move_elements(place, reversed(range(number, place.size)), -number)
         self.fn.clear(self.fn.place(place.base), number * place.stride)
 
     def _do_pop(self, stack: ir.Expr, count: ir.Expr) -> None:
         """Move a stack's elements towards its start; the last ones become invalid."""
         place, b = self.stack_place(stack), self.fn.b
-        number = min(self._count(count), place.size)
-        if number == 0:
-            return
-        before, zero = self.stack_next(stack), ll.Constant(I32, 0)
-        less = b.sub(before, number)
+        number = min(self.static(count), place.size)
+        before = self.stack_next(stack)
         enough = b.icmp_unsigned(">=", before, number)
-        self.set_stack_next(stack, b.select(enough, less, zero))
-        for index in range(place.size - number):
-            self._move_element(place.base + index * place.stride, index + number, place)
+        self.set_stack_next(stack, b.select(enough, b.sub(before, number), 0))
+        self._move_elements(place, range(place.size - number), number)
         self.fn.clear(self.fn.place(place.base + (place.size - number) * place.stride), number * place.stride)
 
-    def _count(self, count: ir.Expr) -> int:
-        assert isinstance(count, ir.Const)
-        return count.value
-
-    def _move_element(self, to: int, source: int, place: Any) -> None:
-        origin = self.fn.place(place.base + source * place.stride)
-        self.fn.copy(self.fn.place(to), origin, place.stride)
+    def _move_elements(self, place: StackPlace, targets: Iterable[int], distance: int) -> None:
+        """Copy to each of some elements of a stack the one at a distance from it."""
+        for target in targets if distance else ():
+            to, origin = (
+                self.fn.place(place.base + each * place.stride) for each in (target, target + distance)
+            )
+            self.fn.copy(to, origin, place.stride)
 
     # Fate of the packet.
 
