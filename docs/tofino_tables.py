@@ -14,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "p4"))
 
-from build import BuildError
+from build import BuildError as BuildError
 from tofino import OUT, STAMP, Variant, assembly, in_trees, one_pass, variants
 
 PAGE = Path(__file__).with_name("tofino-reference.md")
