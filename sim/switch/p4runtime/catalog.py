@@ -265,27 +265,15 @@ def _key(fields: Iterable[Any], what: str) -> tuple[KeyField, ...]:
 
 
 def _profile(each: Any) -> Profile:
-    return Profile(
-        each.preamble.id,
-        each.preamble.name,
-        tuple(each.table_ids),
-        each.with_selector,
-        each.size,
-        each.max_group_size,
-    )
+    known, tables = each.preamble, tuple(each.table_ids)
+    return Profile(known.id, known.name, tables, each.with_selector, each.size, each.max_group_size)
 
 
 def _measure(each: Any) -> Array:
     # CounterSpec.Unit has BYTES 1, PACKETS 2, BOTH 3 and MeterSpec.Unit BYTES 1, PACKETS 2: bits of the same
     # mask.
-    unit = each.spec.unit
-    return Array(
-        each.preamble.id,
-        each.preamble.name,
-        getattr(each, "size", 0),
-        packets=bool(unit & 2),
-        bytes=bool(unit & 1),
-    )
+    known, size, unit = each.preamble, getattr(each, "size", 0), each.spec.unit
+    return Array(known.id, known.name, size, packets=bool(unit & 2), bytes=bool(unit & 1))
 
 
 def _value_set(each: Any) -> ValueSet:

@@ -6,29 +6,16 @@ from netsum_common.p4rt import p4runtime_pb2
 from sim.switch.p4runtime.pipeline import ForwardingPipeline
 
 _Update = p4runtime_pb2.Update
-_EngineEntry = p4runtime_pb2.PacketReplicationEngineEntry
 
 # Members come before the groups and entries that point at them.
 _EVERYTHING: tuple[dict[str, Any], ...] = (
-    {"action_profile_member": p4runtime_pb2.ActionProfileMember()},
-    {"action_profile_group": p4runtime_pb2.ActionProfileGroup()},
-    {
-        "table_entry": p4runtime_pb2.TableEntry(
-            counter_data=p4runtime_pb2.CounterData(), meter_config=p4runtime_pb2.MeterConfig()
-        )
-    },
-    {"table_entry": p4runtime_pb2.TableEntry(is_default_action=True)},
-    {"meter_entry": p4runtime_pb2.MeterEntry()},
-    {"counter_entry": p4runtime_pb2.CounterEntry()},
-    {"register_entry": p4runtime_pb2.RegisterEntry()},
-    {"value_set_entry": p4runtime_pb2.ValueSetEntry()},
-    {"digest_entry": p4runtime_pb2.DigestEntry()},
-    {
-        "packet_replication_engine_entry": _EngineEntry(
-            multicast_group_entry=p4runtime_pb2.MulticastGroupEntry()
-        )
-    },
-    {"packet_replication_engine_entry": _EngineEntry(clone_session_entry=p4runtime_pb2.CloneSessionEntry())},
+    *({form: {}} for form in ("action_profile_member", "action_profile_group")),
+    {"table_entry": {"counter_data": {}, "meter_config": {}}},
+    {"table_entry": {"is_default_action": True}},
+    *({form: {}} for form in ("meter_entry", "counter_entry", "register_entry")),
+    *({form: {}} for form in ("value_set_entry", "digest_entry")),
+    {"packet_replication_engine_entry": {"multicast_group_entry": {}}},
+    {"packet_replication_engine_entry": {"clone_session_entry": {}}},
 )
 
 
