@@ -349,19 +349,11 @@ def restart(testbed: RunningTestbed, name: str) -> None:
         nodes = [LinkEnd.of(end).node for end in link["ends"]]
         for node in nodes if name in nodes else ():
             testbed.namespace_pid(node)
-    _request(testbed, {"restart": name})
+    ask_keeper(testbed, {"restart": name})
 
 
-def reshape(testbed: RunningTestbed, number: int, changes: Mapping[str, int | None]) -> None:
-    """Have the keeper change a link while it carries packets; packets that wait in its queue are lost.
-
-    `number`: index of the link in `links` of the testbed's state. `changes`: new values of `LINK_FIELDS`. Raises TestbedError
-    if the kernel refuses the change, or the keeper does not answer.
-    """
-    _request(testbed, {"link": number, **changes})
-
-
-def _request(testbed: RunningTestbed, request: Mapping[str, object]) -> None:
+def ask_keeper(testbed: RunningTestbed, request: Mapping[str, object]) -> None:
+    """Have the keeper carry out a request (see `_Keeper`); TestbedError if it fails, or the keeper does not answer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(RESTART_TIMEOUT_S)
         try:

@@ -7,8 +7,8 @@ import contextlib
 import json
 from collections.abc import Mapping
 
-from topologies import keeper
 from topologies.children import TestbedError
+from topologies.keeper import ask_keeper
 from topologies.namespaces import inside_of, run
 from topologies.run_folder import RunningTestbed
 from topologies.topology import LinkEnd
@@ -32,7 +32,7 @@ def set_link(testbed: RunningTestbed, number: int, up: bool) -> None:
 
 
 def change_link(testbed: RunningTestbed, number: int, changes: Mapping[str, int | None]) -> None:
-    """Change rate, loss, latency or queue of a link in both directions, while it carries packets.
+    """Change rate, loss, latency or queue of a link in both directions, while it carries packets; those in its queue are lost.
 
     `number`: see `find_link`. `changes`: new values of `topologies.keeper.LINK_FIELDS`. Raises TestbedError if the kernel
     cannot do that, or a queue is given to a link without a rate.
@@ -44,7 +44,7 @@ def change_link(testbed: RunningTestbed, number: int, changes: Mapping[str, int 
         )
     for end in link["ends"]:
         testbed.namespace_pid(LinkEnd.of(end).node)  # Raises if the node is gone.
-    keeper.reshape(testbed, number, changes)
+    ask_keeper(testbed, {"link": number, **changes})
 
 
 def link_states(testbed: RunningTestbed) -> list[bool | None]:
