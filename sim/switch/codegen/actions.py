@@ -93,9 +93,6 @@ def _write_steps(
                 following = fn.function.append_basic_block("following")
                 fn.b.cbranch(primitives.boolean(primitive.args[0]), following, target)
                 fn.b.position_at_end(following)
-        elif primitive.op == "exit":
-            # As in BMv2, the rest of the action still runs; the control stops after the table.
-            fn.set_internal("exit", 1)
         else:
             primitives.primitive(primitive)
         position += 1
@@ -254,6 +251,7 @@ class Primitives(Turns):
         """Do nothing."""
 
     def _do_exit(self) -> None:
+        """Let the control stop after the table; as in BMv2, the rest of the action still runs."""
         self.fn.set_internal("exit", 1)
 
     def _do_drop(self) -> None:
