@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from netsum.cli import completions
-from netsum.cli.controller_choice import as_changing_operator, as_operator
+from netsum.cli.clients import as_changing_operator, as_operator
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum.command_errors import UsageError

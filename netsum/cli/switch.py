@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from netsum.cli import completions
-from netsum.cli.controller_choice import announce, as_operator, choose_controller
+from netsum.cli.clients import as_operator
+from netsum.cli.controller_choice import announce, choose_controller
 from netsum.cli.options import Connection, LogFormat, log_format_option
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
