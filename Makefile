@@ -77,7 +77,7 @@ p4-tofino: $(DEV) ## Compile it for Tofino 1 and 2 (needs p4c with its Tofino ba
 
 bench: $(DEMO) ## Repeat the measurements in the docs
 	$(BIN)/netsum bench engine
-	$(BIN)/netsum bench host
+	$(BIN)/python -m tests.host_agent.codec_times
 
 clean: ## Remove the virtual environment and what tools left
 	rm -rf $(VENV) build explored runs .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -28,14 +28,6 @@ class EngineOptions:
 
 
 @dataclass(frozen=True)
-class HostOptions:
-    """Time to quantize an element in the worker library, beside a plain copy."""
-
-    runs: int = runs_option(5)
-    lanes: Lanes = lanes_option(256, "int32 values a packet carries.")
-
-
-@dataclass(frozen=True)
 class SimulatorOptions:
     """Packets/s of the network simulator: all-reduces on a star in virtual time."""
 

@@ -34,13 +34,6 @@ _add(
     ok="measured, beside what is installed",
 )
 _add(
-    "host",
-    "host",
-    options.HostOptions,
-    "netsum bench host --lanes 64  # five runs: the table in docs/performance.md",
-    ok="measured",
-)
-_add(
     "simulator",
     "simulator",
     options.SimulatorOptions,

@@ -1,4 +1,4 @@
-"""``netsum bench host``: the cost of converting gradients to lanes and lanes to gradients.
+"""The cost of converting gradients to lanes and lanes to gradients: ``python -m tests.host_agent.codec_times``.
 
 Blocks go straight into and out of datagrams, a batch of them that stays in the cache, as when they are sent. Beside it
 stands NumPy's time to copy the same array, to change its type, and to do the same with whole-array operations.
@@ -8,7 +8,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numba
@@ -31,11 +31,20 @@ from host_agent.protocol.passes import Pass
 from host_agent.wire.constants import OP_MAX, OP_SUM
 from host_agent.wire.header import HEADER_WORDS
 from netsum.bench.machine import machine_and_date
-from netsum.bench.options import HostOptions
+from netsum.options import lanes_option, runs_option
+from netsum_common.options import parse
 
 BATCH = 64
 HEADROOM = 2  # four workers
 LEAST_S = 0.2  # How long a timed run takes at least.
+
+
+@dataclass(frozen=True)
+class HostOptions:
+    """Time to quantize an element in the worker library, beside a plain copy."""
+
+    runs: int = runs_option(5)
+    lanes: int = lanes_option(256, "int32 values a packet carries.")
 
 
 @dataclass
@@ -167,7 +176,7 @@ def _ns_each(operation: Callable[[], Any], elements: int) -> float:
     return (time.perf_counter_ns() - begin) / rounds / elements
 
 
-def run(options: HostOptions) -> list[dict[str, Any]]:
+def run(options: HostOptions) -> None:
     """Measure, and print nanoseconds per element, the ratio to a copy, the machine and the date."""
     print(machine_and_date(NumPy=np.__version__, Numba=numba.__version__))
     print(
@@ -180,4 +189,7 @@ def run(options: HostOptions) -> list[dict[str, Any]]:
         spread = f"({min(row.ns):.3f} … {max(row.ns):.3f})"
         rate = row.bytes_moved / row.median
         print(f"{row.name:40} {row.median:10.3f}  {spread:18} {rate:6.1f} {row.median / copy:15.2f}")
-    return list(map(asdict, rows))
+
+
+if __name__ == "__main__":
+    run(parse(HostOptions, None, "python -m tests.host_agent.codec_times", HostOptions.__doc__ or ""))
