@@ -126,7 +126,9 @@ def parse(kind: type[Options], arguments: Sequence[str] | None, prog: str, descr
 
     A wrong type ends the process with status 2, as argparse does; raises OptionError if a value cannot be read.
     """
-    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser = argparse.ArgumentParser(
+        prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     declared = options_of(kind)
     for each in declared:
         how: dict[str, Any] = {"default": each.default, "help": each.declared.help.replace("%", "%%")}

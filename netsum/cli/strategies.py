@@ -1,11 +1,10 @@
 """`netsum strategies`: ways in which the workers of a training exchange gradients or parameters."""
 
-from netsum.bench.options import StrategiesOptions
 from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum.options import json_option
 
-strategies_app = Commands(help="List and compare strategies of distributed training.")
+strategies_app = Commands(help="List strategies of distributed training.")
 
 
 @strategies_app.command(
@@ -36,28 +35,3 @@ def list_strategies(as_json: bool = json_option()) -> None:
     for each in facts:
         table.add(*each)
     table.print()
-
-
-@strategies_app.command(
-    "bench",
-    epilog=epilog(
-        "netsum strategies bench --quick  # four strategies on one task: about a minute",
-        "netsum strategies bench --strategies synchronous,diloco,easgd --workers 8 --seeds 5  # a comparison of your own",
-        "netsum strategies bench --rates 10mbit --rtts 1ms,50ms --step-time 100ms"
-        "  # other links and a slower model: trainings with the same step time are not run again",
-        "netsum strategies bench --strategies synchronous,backup,downpour --slowest 5  # what one slow worker costs",
-        ok="all was run, or the time that --seconds allows is up",
-        interrupted="Ctrl-C; what was run is kept, and the same command goes on from there",
-    ),
-)
-def bench(options: StrategiesOptions) -> None:
-    """Train the same task under every strategy: accuracy, bytes, and time on links of many kinds; needs PyTorch.
-
-    All workers run in this process, in virtual time. Each worker's computing, sending and waiting is recorded; the time on other
-    links is computed afterwards, with the simulator's times for collectives. Prints a table, and which strategy reaches the
-    target first by rate, round trip and number of workers.
-    """
-    from netsum.bench.strategies import run
-    from netsum.terminal import print_result
-
-    print_result(options.as_json, lambda: run(options))

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 import netsum
-from netsum.bench.strategies_training import BATCH, accuracy, mlp, shards
-from netsum.virtual.group import run_workers
-from netsum.virtual.network import UniformLinks
 from tests.claims.claim import Claim, ClaimResult, Echo
+from tests.strategies.training import BATCH, accuracy, mlp, shards
+from tests.virtual.group import run_workers
+from tests.virtual.network import UniformLinks
 
 WORKERS: Final = 4
 TARGET: Final = 0.93

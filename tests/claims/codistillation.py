@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import netsum
-from netsum.bench.strategies_training import mlp
 from netsum.digits.dataset import load_digits
-from netsum.virtual.group import run_workers
 from tests.claims.claim import Claim, ClaimResult, Echo
+from tests.strategies.training import mlp
+from tests.virtual.group import run_workers
 
 IMAGES: Final = 512  # For training; all others are for validation.
 NOISE: Final = 0.2  # Part of the images whose label is drawn at random, in training and in validation.

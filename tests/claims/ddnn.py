@@ -3,9 +3,9 @@
 import math
 from typing import Any, Final
 
-from netsum.virtual.group import run_workers
 from tests.claims import ddnn_network as ddnn
 from tests.claims.claim import Claim, ClaimResult, Echo
+from tests.virtual.group import run_workers
 
 _STEPS: Final = 400
 _DEVICES: Final = 4

@@ -7,8 +7,8 @@ import torch
 
 import netsum
 from netsum.bench.machine import example
-from netsum.virtual.group import run_workers
 from tests.claims.claim import Claim, ClaimResult, Echo
+from tests.virtual.group import run_workers
 
 WORKERS: Final = 4
 EVERY: Final = 50

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 import netsum
-from netsum.virtual.group import run_workers
 from tests.claims.claim import Claim, ClaimResult, Echo
+from tests.virtual.group import run_workers
 
 WORKERS: Final = 4
 FEATURES: Final = 200

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import netsum
-from netsum.bench.strategies_training import mlp, shards
-from netsum.virtual.group import run_workers
 from tests.claims.claim import Claim, ClaimResult, Echo
+from tests.strategies.training import mlp, shards
+from tests.virtual.group import run_workers
 
 CLIENTS: Final = 100
 FRACTION: Final = 0.1  # Share of the clients in a round.

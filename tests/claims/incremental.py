@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from netsum.virtual.group import run_workers
 from tests.claims import incremental_training as incremental
 from tests.claims.claim import Claim, ClaimResult, Echo
+from tests.virtual.group import run_workers
 
 _STEPS: Final = 200
 _WORKERS: Final = 2

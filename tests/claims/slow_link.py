@@ -16,10 +16,10 @@ import netsum
 from controller.ledger import DEFAULT_SLOTS
 from host_agent.compression import make_compressor
 from netsum.bench.machine import example
-from netsum.virtual.group import run_workers
-from netsum.virtual.network import NetworkOf, StarLinks, payload_of, simulate_collectives
-from netsum.virtual.timeline import Event, Timeline
 from tests.claims.claim import Claim, ClaimResult, Echo
+from tests.virtual.group import run_workers
+from tests.virtual.network import NetworkOf, StarLinks, payload_of, simulate_collectives
+from tests.virtual.timeline import Event, Timeline
 
 WORKERS: Final = 4
 STEP_S: Final = 0.1
@@ -159,7 +159,7 @@ class MeteredLinks(StarLinks):
 
 
 def replayed(trained: Trained, links: MeteredLinks) -> Mapping[int, float]:
-    """Return when each look was on links, as `netsum.virtual.timeline.replay` does."""
+    """Return when each look was on links, as `tests.virtual.timeline.replay` does."""
     timeline = Timeline(links, WORKERS)
     places = [0] * len(trained.events)
     while (activity := timeline.turn()) is not None:

@@ -25,7 +25,6 @@ from controller.ledger import DEFAULT_SLOTS
 from host_agent.wire.constants import LANE_BYTES
 from netsum.bench.machine import use_examples
 from netsum.terminal import ProgressRows, print_json
-from netsum.virtual.network import LANES, NetworkOf
 from tests.claims.slow_link import (
     EVERY,
     METHODS,
@@ -39,6 +38,7 @@ from tests.claims.slow_link import (
     replayed,
     train,
 )
+from tests.virtual.network import LANES, NetworkOf
 from topologies.units import parse_latency_ns, parse_rate_bps
 
 LINKS: Final = ("10mbit/5ms", "10mbit/50ms", "100mbit/5ms", "100mbit/50ms", "1gbit/5ms", "1gbit/50ms")

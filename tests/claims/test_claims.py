@@ -11,8 +11,6 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[
 pytest.importorskip("sklearn", reason="needs scikit-learn")
 
 from netsum.bench.machine import use_examples  # noqa: E402
-from netsum.bench.strategies_training import mlp  # noqa: E402
-from netsum.virtual.group import run_workers  # noqa: E402
 from tests.claims import codistillation, slow_links  # noqa: E402
 from tests.claims import ddnn_network as ddnn  # noqa: E402
 from tests.claims import incremental_training as incremental  # noqa: E402
@@ -20,6 +18,8 @@ from tests.claims.__main__ import CLAIMS, claim_of, main, show  # noqa: E402
 from tests.claims.claim import Claim, ClaimResult  # noqa: E402
 from tests.claims.dynamic import halves  # noqa: E402
 from tests.claims.fedavg import Networks, crossings, curves  # noqa: E402
+from tests.strategies.training import mlp  # noqa: E402
+from tests.virtual.group import run_workers  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

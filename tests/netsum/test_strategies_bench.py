@@ -1,19 +1,18 @@
-"""Evaluation of trainings by `netsum strategies bench`: times on links, the table, which strategy wins; wrong options."""
+"""Evaluation of trainings by `python -m tests.strategies`: times on links, the table, which strategy wins; wrong options."""
 
-import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from host_agent.errors import ArgumentError
-from netsum.bench.options import StrategiesOptions
-from netsum.bench.strategies import Results
-from netsum.bench.strategies_points import RECIPES, Curve, StrategyPoint, points_of
-from netsum.bench.strategies_report import collectives_of, report, rows_of, times_of, winners
-from netsum.cli.app import app
-from netsum.virtual.network import NetworkOf
+from netsum_common.options import parse
+from tests.strategies.comparison import Results, run
+from tests.strategies.options import StrategiesOptions
+from tests.strategies.points import RECIPES, Curve, StrategyPoint, points_of
+from tests.strategies.report import collectives_of, report, rows_of, times_of, winners
+from tests.virtual.network import NetworkOf
 
 SLOW, FAST = NetworkOf(10**6, 1000), NetworkOf(10**9, 1000)
 DURATIONS = {SLOW: {(1024, 2, 0): 1.0, (2048, 2, 0): 2.0}, FAST: {(1024, 2, 0): 0.001, (2048, 2, 0): 0.002}}
@@ -56,10 +55,6 @@ def test_a_training_s_time_on_other_links_is_computed_from_its_events() -> None:
 def test_the_winner_depends_on_the_links() -> None:
     times = {each: times_of(found, DURATIONS) for each, found in FOUND.items()}
     rows = rows_of(FOUND, times, [FAST, SLOW])
-    assert [each["rate_bps"] for each in json.loads(json.dumps(rows[0].to_json()))["to_target"]] == [
-        10**9,
-        10**6,
-    ]
     assert [row.steps for row in rows] == [2, 4]
     assert winners(rows, "digits", 2, FAST)[0].recipe == "synchronous"
     assert winners(rows, "digits", 2, SLOW)[0].recipe == "local-sgd"
@@ -101,20 +96,19 @@ def test_a_number_of_workers_that_does_not_work_is_refused(workers: int) -> None
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["bench", "--tasks", "imagenet"], "unknown task 'imagenet': expected one of digits"),
-        (["bench", "--strategies", "dilico"], "unknown strategy 'dilico': expected one of synchronous"),
-        (["bench", "--rates", "fast"], "--rates: expected a rate above 0"),
-        (["bench", "--rtts", "long"], "--rtts: expected a delay"),
-        (["bench", "--workers", "few"], "--workers: expected whole numbers such as 4,8"),
+        (["--tasks", "imagenet"], "unknown task 'imagenet': expected one of digits"),
+        (["--strategies", "dilico"], "unknown strategy 'dilico': expected one of synchronous"),
+        (["--rates", "fast"], "--rates: expected a rate above 0"),
+        (["--rtts", "long"], "--rtts: expected a delay"),
+        (["--workers", "few"], "--workers: expected whole numbers such as 4,8"),
     ],
 )
 def test_wrong_options_are_reported_before_anything_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["strategies", *options], prog_name="netsum")
-    assert done.exit_code == 2
-    assert sentence in done.stderr
+    with pytest.raises(ArgumentError, match=re.escape(sentence)):
+        run(parse(StrategiesOptions, options, "", ""))
     assert not list(tmp_path.iterdir())
 
 
@@ -122,7 +116,7 @@ def test_wrong_options_are_reported_before_anything_is_run(
 @pytest.mark.parametrize("recipe", sorted(RECIPES))
 def test_every_recipe_trains(recipe: str) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
-    from netsum.bench.strategies_training import train
+    from tests.strategies.training import train
 
     task = "softmax" if RECIPES[recipe].convex else "digits"
     found = train(StrategyPoint(task, recipe, 2, 0, 40, 5000))
@@ -139,7 +133,7 @@ def test_a_strategy_with_compressed_averages_sends_less_and_learns_as_much(
     plain: str, compressed: str, fewer: int
 ) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
-    from netsum.bench.strategies_training import train
+    from tests.strategies.training import train
 
     whole, small = (train(StrategyPoint("digits", recipe, 4, 0, 240, 5000)) for recipe in (plain, compressed))
     # Both send the model once in float32 at rank 0's start; beyond it, this many times fewer bytes.
@@ -151,7 +145,7 @@ def test_a_strategy_with_compressed_averages_sends_less_and_learns_as_much(
 @pytest.mark.torch
 def test_one_slow_worker_delays_synchronous_training_and_not_backup_workers() -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
-    from netsum.bench.strategies_training import train
+    from tests.strategies.training import train
 
     steps, network = 240, NetworkOf(10**8, 200)
 

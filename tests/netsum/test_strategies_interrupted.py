@@ -1,4 +1,4 @@
-"""Ctrl-C of `netsum strategies bench`: one sentence, nothing left running, and the next run goes on from what was kept."""
+"""Ctrl-C of `python -m tests.strategies`: one sentence, nothing left running, and the next run goes on from what was kept."""
 
 import os
 import signal
@@ -11,15 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
 COMMAND = [
-    *(
-        sys.executable,
-        "-c",
-        "from netsum.cli import main; main()",
-        "strategies",
-        "bench",
-        "--tasks",
-        "digits",
-    ),
+    *(sys.executable, "-m", "tests.strategies", "--tasks", "digits"),
     *("--strategies", "synchronous,backup,downpour", "--workers", "4", "--seeds", "3", "--steps", "400"),
 ]
 PROMPT_S = 60.0
@@ -35,6 +27,7 @@ def interrupted(folder: Path) -> tuple[int, str, str, list[str]]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        cwd=Path(__file__).parents[2],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     ) as process:
         assert process.stderr is not None

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from netsum.virtual.network import NetworkOf, StarLinks, UniformLinks, simulate_collectives
-from netsum.virtual.timeline import DeadlockError, Event, replay
+from tests.virtual.network import NetworkOf, StarLinks, UniformLinks, simulate_collectives
+from tests.virtual.timeline import DeadlockError, Event, replay
 
 WORKERS, QUORUM, ROUNDS = 4, 3, 12
 STEP_S = 0.01
@@ -77,8 +77,8 @@ def train(slowest: float = 1.0, at: Any = None, ahead: int = 32) -> tuple[list[d
     """Train a linear model with backup workers, the last of which is slower."""
     torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
     import netsum
-    from netsum.virtual.group import run_workers
     from tests.host_agent.strategies import tasks
+    from tests.virtual.group import run_workers
 
     def body(rank: int, group: Any, world: Any) -> dict[str, Any]:
         model = tasks.linear_model(rank + 1)
@@ -149,7 +149,7 @@ def test_the_mean_is_that_of_the_members() -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
     import numpy as np
 
-    from netsum.virtual.group import run_workers
+    from tests.virtual.group import run_workers
 
     def body(rank: int, group: Any, world: Any) -> list[Any]:
         rounds = group.communicator(2).rounds(2, (2,), np.float32)
@@ -171,7 +171,7 @@ def test_misuse_is_an_error() -> None:
     import numpy as np
 
     from host_agent.errors import MisuseError
-    from netsum.virtual.group import run_workers
+    from tests.virtual.group import run_workers
 
     def body(rank: int, group: Any, world: Any) -> None:
         with pytest.raises(MisuseError, match="a quorum is 1 to 2, the job's workers, not 3"):

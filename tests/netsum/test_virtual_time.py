@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from netsum.virtual.network import NetworkOf, StarLinks, UniformLinks, payload_of
-from netsum.virtual.timeline import DeadlockError, Event, Timeline, replay
+from tests.virtual.network import NetworkOf, StarLinks, UniformLinks, payload_of
+from tests.virtual.timeline import DeadlockError, Event, Timeline, replay
 
 MBIT = 10**6
 
@@ -91,8 +91,8 @@ def train(name: str, links: Any, slowest: float = 1.0) -> tuple[list[dict[str, A
     """Train a linear model in virtual time at four hosts, the last of which is slower."""
     torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
     import netsum
-    from netsum.virtual.group import run_workers
     from tests.host_agent.strategies import tasks
+    from tests.virtual.group import run_workers
 
     def body(rank: int, group: Any, world: Any) -> dict[str, Any]:
         model = tasks.linear_model(rank + 1)
@@ -156,7 +156,7 @@ def test_no_worker_is_farther_ahead_than_the_bound_in_virtual_time() -> None:
 @pytest.mark.torch
 def test_an_error_at_one_worker_ends_all() -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
-    from netsum.virtual.group import run_workers
+    from tests.virtual.group import run_workers
 
     def body(rank: int, group: Any, world: Any) -> None:
         world.compute(rank)
@@ -173,7 +173,7 @@ def test_an_error_at_one_worker_ends_all() -> None:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_an_interruption_ends_all_workers(workers: int) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
-    from netsum.virtual.group import run_workers
+    from tests.virtual.group import run_workers
 
     unwound: list[int] = []
     main = threading.main_thread().ident

@@ -14,9 +14,9 @@ from docs.methods import regions, written
 from host_agent.compression import Compression, CompressionState, make_compressor, make_memory
 from host_agent.errors import MisuseError
 from host_agent.strategies import strategy
-from netsum.virtual.group import groups
-from netsum.virtual.network import UniformLinks
-from netsum.virtual.world import VirtualWorld
+from tests.virtual.group import groups
+from tests.virtual.network import UniformLinks
+from tests.virtual.world import VirtualWorld
 
 NAN = float("nan")
 

@@ -11,10 +11,10 @@ import torch
 import torch.distributed as dist
 
 import netsum
-from netsum.virtual.group import run_workers
 from tests.host_agent.strategies import tasks
 from tests.host_agent.strategies.test_backup import DEADLINE_S, _service
 from tests.integration.torch_ranks import Ranks
+from tests.virtual.group import run_workers
 
 pytestmark = pytest.mark.torch
 

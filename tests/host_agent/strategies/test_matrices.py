@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import netsum
 from host_agent.errors import MisuseError
-from netsum.virtual.group import run_workers
 from tests.integration.torch_ranks import Ranks
+from tests.virtual.group import run_workers
 
 pytestmark = pytest.mark.torch
 

@@ -11,7 +11,7 @@ import torch
 
 import netsum
 from host_agent.compression import Reducer, make_compressor, make_memory, reduce_in_process
-from netsum.virtual.group import run_workers
+from tests.virtual.group import run_workers
 
 pytestmark = pytest.mark.torch
 

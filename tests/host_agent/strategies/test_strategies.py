@@ -15,9 +15,9 @@ from host_agent.errors import MisuseError
 from host_agent.strategies import STRATEGIES
 from host_agent.strategies.asynchronous import StaleSynchronous
 from host_agent.strategies.registry import options_of
-from netsum.virtual.group import run_workers
 from tests.host_agent.strategies import tasks
 from tests.integration.torch_ranks import Ranks
+from tests.virtual.group import run_workers
 
 pytestmark = pytest.mark.torch
 

@@ -12,11 +12,11 @@ import torch
 
 import netsum
 from host_agent.errors import MisuseError
-from netsum.virtual.group import run_workers
-from netsum.virtual.network import UniformLinks
-from netsum.virtual.timeline import replay
 from tests.host_agent.strategies import tasks
 from tests.integration.torch_ranks import Ranks
+from tests.virtual.group import run_workers
+from tests.virtual.network import UniformLinks
+from tests.virtual.timeline import replay
 
 pytestmark = pytest.mark.torch
 

@@ -1,4 +1,4 @@
-"""A training of `netsum strategies bench`: all workers in virtual time, on links that are replaced afterwards."""
+"""A training of `python -m tests.strategies`: all workers in virtual time, on links that are replaced afterwards."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 import netsum
 from host_agent.compression import make_compressor
 from host_agent.strategies.parameter_server import ServedStrategy
-from netsum.bench.strategies_points import RECIPES, TASKS, Curve, StrategyPoint, TrainingTask
 from netsum.digits.dataset import Images, load_digits
-from netsum.virtual.group import run_workers
+from tests.strategies.points import RECIPES, TASKS, Curve, StrategyPoint, TrainingTask
+from tests.virtual.group import run_workers
 
 BATCH: Final = 16
 _LOOKS: Final = 40  # How often the accuracy is taken.

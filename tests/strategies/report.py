@@ -4,13 +4,13 @@ import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-from netsum.bench.strategies_points import TASKS, Curve, StrategyPoint
 from netsum.terminal import ProgressRows, echo
-from netsum.virtual.network import NetworkOf, StarLinks, payload_of
-from netsum.virtual.timeline import replay
+from tests.strategies.points import TASKS, Curve, StrategyPoint
+from tests.virtual.network import NetworkOf, StarLinks, payload_of
+from tests.virtual.timeline import replay
 from topologies.units import rate_text
 
 _MILLISECOND_US: Final = 1000
@@ -48,11 +48,6 @@ class StrategyRow:
     steps: float | None  # Mean number to the target; None if a seed did not reach it.
     seconds: float  # Mean time of all steps on the first network.
     to_target: dict[NetworkOf, float | None]  # Mean time to the target.
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as `netsum strategies bench --json` shows it."""
-        reached = [{**asdict(network), "seconds": seconds} for network, seconds in self.to_target.items()]
-        return {**vars(self), "to_target": reached}
 
 
 def collectives_of(curves: Iterable[Curve]) -> set[tuple[int, int, int]]:

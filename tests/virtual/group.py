@@ -10,10 +10,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from host_agent.errors import MisuseError
-from netsum.virtual.network import UniformLinks
-from netsum.virtual.rounds import RoundsOfJob, VirtualCommunicator
-from netsum.virtual.timeline import Links
-from netsum.virtual.world import Threads, VirtualWorld
+from tests.virtual.network import UniformLinks
+from tests.virtual.rounds import RoundsOfJob, VirtualCommunicator
+from tests.virtual.timeline import Links
+from tests.virtual.world import Threads, VirtualWorld
 
 Result = TypeVar("Result")
 _SUM: Final = dist.ReduceOp.SUM

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from host_agent.collectives import Reduced
 from host_agent.errors import MisuseError
 from host_agent.rounds import AHEAD
-from netsum.virtual.world import VirtualWorld
+from tests.virtual.world import VirtualWorld
 
 Array = npt.NDArray[Any]
 

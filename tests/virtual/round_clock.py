@@ -30,7 +30,7 @@ class RoundClock:
     def enter(self, activity: int, host: int, event: Event, now: float) -> list[tuple[int, float]]:
         """Let an activity wait for the end of a round, of which its host may be a contributor.
 
-        `event`: ``["round", …]``, see `netsum.virtual.timeline`. `now`: in seconds. Returns activities that go on, and when.
+        `event`: ``["round", …]``, see `tests.virtual.timeline`. `now`: in seconds. Returns activities that go on, and when.
         """
         number = event[1]
         if number in self.ends:

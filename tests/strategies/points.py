@@ -1,12 +1,12 @@
-"""Points of `netsum strategies bench`: tasks, and strategies with the options for the comparison."""
+"""Points of `python -m tests.strategies`: tasks, and strategies with the options for the comparison."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from host_agent.errors import ArgumentError
-from netsum.bench.options import StrategiesOptions
 from netsum.option_values import rtt_us_of, whole_numbers
-from netsum.virtual.timeline import Event
+from tests.strategies.options import StrategiesOptions
+from tests.virtual.timeline import Event
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Curve:
     busiest_bytes: int  # Sent or received by the host that has most.
     synchronizations: int
     hosts: int  # Workers, and the parameter server if there is one.
-    # As `netsum.virtual.timeline.replay` takes them; marks are the numbers of looks.
+    # As `tests.virtual.timeline.replay` takes them; marks are the numbers of looks.
     events: list[list[Event]]
 
 

@@ -1,4 +1,4 @@
-"""``netsum strategies bench``: the same task and seeds under every strategy, in virtual time.
+"""``python -m tests.strategies``: the same task and seeds under every strategy, in virtual time.
 
 All workers of a training run in this process. Their messages and waits are kept, so that the time on links of any rate and
 round trip can be computed afterwards; the times of collectives come from the simulator.
@@ -12,16 +12,15 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from netsum.bench.machine import machine_and_date
-from netsum.bench.options import StrategiesOptions
-from netsum.bench.strategies_points import Curve, StrategyPoint, points_of
-from netsum.bench.strategies_report import collectives_of, report, rows_of, times_of
 from netsum.command_errors import kept_when_interrupted
 from netsum.option_values import rate_of, rtt_us_of
-from netsum.virtual.network import NetworkOf, simulate_collectives
 from sim.experiments.sweeping import Finished, Swept
+from tests.strategies.options import StrategiesOptions
+from tests.strategies.points import Curve, StrategyPoint, points_of
+from tests.strategies.report import collectives_of, report, rows_of, times_of
+from tests.virtual.network import NetworkOf, simulate_collectives
 
 
 class Results:
@@ -56,11 +55,8 @@ class Results:
 _QUICK_RECIPES = ("synchronous", "local-sgd", "diloco", "downpour")
 
 
-def run(options: StrategiesOptions) -> list[dict[str, Any]]:
-    """Run the trainings that have no result so far, compute their times on all links, and print the tables of all.
-
-    Returns the rows of the tables for JSON.
-    """
+def run(options: StrategiesOptions) -> None:
+    """Run the trainings that have no result so far, compute their times on all links, and print the tables of all."""
     networks = [
         NetworkOf(rate_of(rate, "--rates"), rtt_us_of(rtt, "--rtts"))
         for rate in options.rates.split(",")
@@ -78,9 +74,7 @@ def run(options: StrategiesOptions) -> list[dict[str, Any]]:
     )
     print(f"{machine_and_date()}; virtual time, {computes}; star, 256 lanes, ideal hosts")
     times = {point: times_of(curve, durations) for point, curve in found.items()}
-    rows = rows_of(found, times, networks)
-    report(rows, networks)
-    return [each.to_json() for each in rows]
+    report(rows_of(found, times, networks), networks)
 
 
 def _quick(options: StrategiesOptions) -> StrategiesOptions:
@@ -92,7 +86,7 @@ def _train(points: Sequence[StrategyPoint], results: Results, seconds: float) ->
     print(f"{len(points)} trainings, {len(points) - len(missing)} of them run before", file=sys.stderr)
     if not missing:
         return
-    from netsum.bench.strategies_training import train
+    from tests.strategies.training import train
 
     began = time.monotonic()
     for number, point in enumerate(missing, 1):

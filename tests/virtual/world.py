@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from netsum.virtual.timeline import Event, Links, Timeline
+from tests.virtual.timeline import Event, Links, Timeline
 
 Result = TypeVar("Result")
 
@@ -27,7 +27,7 @@ class VirtualWorld:
     def __init__(self, workers: int, links: Links) -> None:
         self.workers = workers
         self.timeline = Timeline(links, workers)
-        # Events of each activity, in the order of time; `netsum.virtual.timeline.replay` takes them.
+        # Events of each activity, in the order of time; `tests.virtual.timeline.replay` takes them.
         self.events: list[list[Event]] = [[] for _ in range(workers)]
         # A semaphore of `threading` is Python code, which an interruption can leave with its lock in the wrong state.
         self._turns: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(workers)]

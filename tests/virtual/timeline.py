@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from host_agent.errors import NetsumError
-from netsum.virtual.round_clock import RoundClock
+from tests.virtual.round_clock import RoundClock
 
 Event = list[Any]
 

@@ -1,0 +1,1 @@
+"""Strategies of training compared on small tasks, in virtual time; ``python -m tests.strategies --help``."""
