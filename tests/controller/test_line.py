@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.service.states import JobState
 from host_agent.job_api import jobs_pb2
 from tests.controller.scripted_clients import Worker, World, world_on
 from tests.controller.service_harness import fake_leaf_spine, fake_network
@@ -53,5 +54,21 @@ def test_the_next_in_line_is_served_when_the_first_waits_no_longer(ends: str, tm
                 first[-1].vanish()
             for worker in second:
                 await worker.until(lambda worker=worker: worker.epoch)  # type: ignore[misc]
+
+    asyncio.run(told())
+
+
+def test_a_job_that_waits_for_a_worker_keeps_its_slots_from_those_in_line(tmp_path: Path) -> None:
+    async def told() -> None:
+        async with world_on(tmp_path, fake_network()) as world:
+            running = await world.join("runs", 2, slots=jobs_pb2.Slots(count=SLOTS))
+            next_one = waiting(world, "waits", 0, 1, SLOTS, host=4)
+            await next_one.until(lambda: next_one.reason)
+            await running[1].leave()
+            await world.operator.RestartJob(jobs_pb2.JobName(name="runs"))
+            await world.until(lambda: world.service.registry.jobs["runs"].state is JobState.GATHERING)
+            again = Worker(world, "runs", 1, 2)
+            await again.until(lambda: again.epoch)
+            assert not next_one.epoch
 
     asyncio.run(told())
