@@ -7,14 +7,14 @@ first used, so that the `netsum` command starts at once.
 # Nothing is imported here, not even `typing`: Ctrl-C in an import before the command's `main` would end in a traceback.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from host_agent import (
-        Accumulator,
-        Admission,
+    from host_agent.codecs.accumulator import Accumulator
+    from host_agent.communicator import Communicator
+    from host_agent.compression import Compression, compress
+    from host_agent.errors import (
         AdmissionError,
         ArrayError,
         BrokenCommunicatorError,
         ClosedCommunicatorError,
-        Communicator,
         DuplicateWorkerError,
         MismatchError,
         MissingWorkersError,
@@ -24,15 +24,12 @@ if TYPE_CHECKING:
         ResultsLostError,
         SecretError,
         SecretMismatchError,
-        Statistics,
         SumOverflowError,
         SwitchSilentError,
-        Trust,
         UnsupportedTypeError,
         UsedAdmissionError,
         VerificationError,
     )
-    from host_agent.compression import Compression, compress
     from host_agent.joining import (
         AbsentWorkersError,
         BandwidthDelay,
@@ -42,22 +39,28 @@ if TYPE_CHECKING:
         Share,
         join,
     )
+    from host_agent.statistics import Statistics
     from host_agent.strategies.registry import strategy
+    from host_agent.verification.trust import Trust
+    from host_agent.wire import Admission
 
-_JOINING = (
-    "AbsentWorkersError",
-    "BandwidthDelay",
-    "JoinError",
-    "NoSlotsError",
-    "Membership",
-    "Share",
-    "join",
-)
-"""Names of `host_agent.joining`; the others are those of `host_agent`."""
-_COMPRESSION = ("Compression", "compress")
-"""Names of `host_agent.compression`, which need PyTorch."""
-_STRATEGIES = ("strategy",)
-"""Names of `host_agent.strategies`, which need PyTorch."""
+_HOMES = {
+    "Accumulator": "codecs.accumulator",
+    "Admission": "wire",
+    "Communicator": "communicator",
+    "Statistics": "statistics",
+    "Trust": "verification.trust",
+    "AbsentWorkersError": "joining",
+    "BandwidthDelay": "joining",
+    "JoinError": "joining",
+    "Membership": "joining",
+    "NoSlotsError": "joining",
+    "Share": "joining",
+    "join": "joining",
+}
+"""Modules of `host_agent` by the names that they have; the others are names of `host_agent.errors`."""
+_OF_TORCH = {"Compression": "compression", "compress": "compression", "strategy": "strategies"}
+"""The same for names that need PyTorch."""
 
 __all__ = [
     "AbsentWorkersError",
@@ -107,15 +110,9 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'netsum' has no attribute {name!r}")
     from importlib import import_module
 
-    room = "host_agent"
-    if name in _JOINING:
-        room = "host_agent.joining"
-    elif name in _COMPRESSION:
-        room = "host_agent.compression"
-    elif name in _STRATEGIES:
-        room = "host_agent.strategies"
+    home = (_HOMES | _OF_TORCH).get(name, "errors")
     try:
-        return getattr(import_module(room), name)
+        return getattr(import_module(f"host_agent.{home}"), name)
     except ModuleNotFoundError as missing:
         if missing.name != "torch":
             raise
@@ -134,5 +131,5 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     from importlib.util import find_spec
 
-    lacking = () if find_spec("torch") else (*_COMPRESSION, *_STRATEGIES)
+    lacking = () if find_spec("torch") else _OF_TORCH
     return [name for name in _NAMES if name not in lacking]

@@ -28,7 +28,7 @@ def compiling(folder: Path) -> Iterator[Child]:
     """Compile missing machine code for as long as the block; see `await_compiled`."""
     compiler = Child(
         "compiling the workers' code",
-        [sys.executable, "-P", "-c", "import host_agent; host_agent.compile_ahead()"],
+        [sys.executable, "-P", "-c", "from host_agent.communicator import compile_ahead; compile_ahead()"],
         folder / "compile.log",
     )
     try:

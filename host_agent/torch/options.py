@@ -41,7 +41,7 @@ class Options:
     bits: int | str = "auto"
     rounding: str = "nearest"  # To few bits.
     seed: int = 0  # Seed of stochastic rounding.
-    # Whether and how results are checked; see `host_agent.Trust`. A secret is given by the path of its file.
+    # Whether and how results are checked; see `host_agent.verification.trust.Trust`. A secret is given by the path of its file.
     verify: bool = False
     secret: str | None = field(default=None, repr=False)
     on_corruption: OnCorruption = "raise"

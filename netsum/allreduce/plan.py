@@ -51,7 +51,7 @@ class PlannedExchange:
     # Whether these are the same blocks at all ranks (``full``), chosen by each rank (``random``), or different ones at each
     # (``none``).
     overlap: str = "random"
-    # sparse, bits, rounding: as `host_agent.Communicator.allreduce` takes them.
+    # sparse, bits, rounding: as `Communicator.allreduce` takes them.
     sparse: str = "auto"
     bits: int | str = "full"
     rounding: str = "nearest"

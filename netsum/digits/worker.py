@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from host_agent import compile_ahead
+from host_agent.communicator import compile_ahead
 from host_agent.errors import NetsumError
 from host_agent.joining import join
 from netsum.compiling import ended_by_signals

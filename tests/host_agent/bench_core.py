@@ -5,13 +5,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from host_agent import Admission
 from host_agent.codecs.block_float import FLOAT32
 from host_agent.codecs.codec import Codec
 from host_agent.codecs.raw import WORDS_MAX
 from host_agent.protocol.core import WorkerCore
 from host_agent.protocol.passes import Pass
-from host_agent.wire import Header
+from host_agent.wire import Admission, Header
 from host_agent.wire.constants import (
     COMPLETER_UNKNOWN,
     FLAG_LANES,

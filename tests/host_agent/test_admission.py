@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from host_agent import Admission, AdmissionError
+from host_agent.errors import AdmissionError
+from host_agent.wire import Admission
 from host_agent.wire.constants import UDP_PORT
 
 GOOD: dict[str, Any] = {

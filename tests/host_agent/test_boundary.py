@@ -1,7 +1,7 @@
 """The boundary at which a communicator stops between two collectives."""
 
-from host_agent import Admission
 from host_agent.boundary import Boundary, Position
+from host_agent.wire import Admission
 
 NEXT = Admission(1, 2, 3, 0, 1, 4, 64)
 

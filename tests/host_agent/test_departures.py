@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from host_agent import MisuseError
 from host_agent.codecs.block_float import FLOAT32
+from host_agent.errors import MisuseError
 from host_agent.protocol.records import NEVER, PASS_RING
 from host_agent.wire import Header
 from host_agent.wire.constants import EXPONENT_BIAS, KIND_CONTRIBUTE, OP_MAX, VERSION

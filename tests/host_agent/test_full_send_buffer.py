@@ -9,13 +9,13 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from host_agent import Admission
 from host_agent.collectives import AllReduceRequest
 from host_agent.errors import SwitchSilentError
 from host_agent.protocol.core import WorkerCore
 from host_agent.schedule import Schedule
 from host_agent.transport.exchange import FAILED, TIME_UP
 from host_agent.transport.udp import UdpLink
+from host_agent.wire import Admission
 
 TIMEOUT_NS = 3_600 * 10**9
 ADMISSION = Admission(1, 7, 9, 0, 2, 256, 256)

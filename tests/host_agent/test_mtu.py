@@ -7,7 +7,7 @@ import pytest
 
 ISOLATED = ["unshare", "--map-root-user", "--net", "sh", "-ec"]
 OPEN = """
-from host_agent import Admission
+from host_agent.wire import Admission
 from host_agent.errors import MisuseError
 from host_agent.protocol.core import WorkerCore
 from host_agent.transport.udp import UdpLink

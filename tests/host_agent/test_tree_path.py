@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_agent import Admission, AdmissionError, MissingWorkersError, SwitchSilentError
 from host_agent.activity import STUCK_AFTER_NS, activity_of
 from host_agent.codecs.raw import WORDS_MAX
-from host_agent.errors import PeerError
+from host_agent.errors import AdmissionError, MissingWorkersError, PeerError, SwitchSilentError
 from host_agent.protocol.outcome import failure_of
 from host_agent.protocol.passes import Pass
 from host_agent.protocol.records import CONTRIBUTES_NOTHING
-from host_agent.wire import Header
+from host_agent.wire import Admission, Header
 from host_agent.wire.constants import (
     FLAG_MISMATCH,
     KIND_PROBE,

@@ -11,7 +11,7 @@ from copy import copy
 import numpy as np
 import torch
 
-from host_agent import Admission, Communicator
+from host_agent.communicator import Communicator
 from host_agent.compression import (
     COMPRESSORS,
     CommunicatorExchange,
@@ -21,6 +21,7 @@ from host_agent.compression import (
     make_memory,
 )
 from host_agent.compression.exchange import run
+from host_agent.wire import Admission
 from host_agent.wire.constants import HEADER_BYTES
 
 STEPS = 3

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from host_agent import Communicator, compile_ahead
+from host_agent.communicator import Communicator, compile_ahead
 from host_agent.errors import PeerError
 from host_agent.joining import Membership, join
 from netsum.allreduce.launch import read_line, write_line

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host_agent import (
-    Admission,
+from host_agent.collectives import sparse
+from host_agent.communicator import Communicator
+from host_agent.errors import (
     ArrayError,
     BrokenCommunicatorError,
     ClosedCommunicatorError,
-    Communicator,
     MismatchError,
     MissingWorkersError,
     MisuseError,
@@ -27,7 +27,7 @@ from host_agent import (
     UnsupportedTypeError,
     UsedAdmissionError,
 )
-from host_agent.collectives import sparse
+from host_agent.wire import Admission
 from tests.integration.simulated.loopback import LoopbackSwitch, each_link, on_all
 from tests.integration.simulated.reference import expected, same_bits
 from tests.integration.simulated.workload import nasty_values

@@ -9,8 +9,9 @@ pytest.importorskip("torch", exc_type=ImportError)
 
 import torch
 
-from host_agent import Communicator, MisuseError, UnsupportedTypeError
+from host_agent.communicator import Communicator
 from host_agent.compression import Compression, Reducer, make_compressor, make_memory, reduce_in_process
+from host_agent.errors import MisuseError, UnsupportedTypeError
 from tests.integration.simulated.loopback import LoopbackSwitch, on_all
 
 WORKERS = 3

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host_agent import Accumulator, Communicator, MismatchError, MisuseError
+from host_agent.codecs.accumulator import Accumulator
 from host_agent.collectives import AllReduceRequest, Collective
 from host_agent.collectives.exact import Exact, ExactRequest
+from host_agent.communicator import Communicator
+from host_agent.errors import MismatchError, MisuseError
 from host_agent.wire import Admission
 from netsum.programs import compiled_program
 from sim.network.network import Network

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host_agent import (
-    Admission,
+from host_agent.collectives import AllReduceRequest, BarrierRequest, BroadcastRequest, Collective
+from host_agent.errors import (
     DuplicateWorkerError,
     MismatchError,
     MissingWorkersError,
     ResultsLostError,
     SwitchSilentError,
 )
-from host_agent.collectives import AllReduceRequest, BarrierRequest, BroadcastRequest, Collective
+from host_agent.wire import Admission
 from host_agent.wire.constants import FLAG_MISMATCH, KIND_CONTRIBUTE, KIND_STATUS
 from sim.network.worker import Plan, Worker
 from tests.integration.simulated.star import Cables, Star, StarSwitch, star_switch

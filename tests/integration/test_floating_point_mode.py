@@ -7,7 +7,7 @@ import platform
 import numpy as np
 import pytest
 
-from host_agent import Communicator
+from host_agent.communicator import Communicator
 from tests.integration.simulated.loopback import LoopbackSwitch, on_all
 
 MXCSR_WORD = 7

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host_agent import Admission
 from host_agent.collectives import AllReduceRequest, Collective
+from host_agent.wire import Admission
 from tests.integration.simulated.star import Cables, Star, star_switch
 
 MS = 1_000_000

@@ -8,8 +8,9 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 import pytest
 
-from host_agent import Communicator, MisuseError, UnsupportedTypeError
 from host_agent.collectives import Reduced
+from host_agent.communicator import Communicator
+from host_agent.errors import MisuseError, UnsupportedTypeError
 from tests.integration.simulated.loopback import LoopbackSwitch, each_link, on_all
 
 WORKERS, QUORUM = 3, 2

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from host_agent import Admission, Communicator
+from host_agent.communicator import Communicator
+from host_agent.wire import Admission
 from tests.integration.simulated.loopback import LoopbackSwitch
 
 WORKER = Path(__file__).parents[1] / "second_worker" / "worker.py"

@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host_agent import Admission, Communicator, MissingWorkersError, SwitchSilentError
+from host_agent.communicator import Communicator
+from host_agent.errors import MissingWorkersError, SwitchSilentError
 from host_agent.transport.shared_memory import LONG_PASS
+from host_agent.wire import Admission
 from netsum_common.rings import (
     DOWN_TAIL,
     SWITCH_PROCESSOR,

@@ -13,7 +13,7 @@ import pytest
 from controller.service.client import OperatorClient
 from controller.service.registry import RegistryOptions
 from controller.service.serve import ServiceOptions
-from host_agent import MissingWorkersError
+from host_agent.errors import MissingWorkersError
 from host_agent.joining import JoinError, Membership, join
 from host_agent.wire.constants import POOL_SLOTS, UDP_PORT
 from netsum.programs import compiled_program

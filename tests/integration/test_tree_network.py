@@ -11,7 +11,7 @@ import random
 import numpy as np
 import pytest
 
-from host_agent import MissingWorkersError, SwitchSilentError
+from host_agent.errors import MissingWorkersError, SwitchSilentError
 from tests.integration.simulated.star import Cables
 from tests.integration.simulated.tree import Shape, TreeNetwork, fabric
 from tests.integration.simulated.workload import random_task

@@ -149,8 +149,8 @@ from importlib.util import find_spec
 for name in netsum.__all__:
     if name not in ("Compression", "compress", "strategy") or find_spec("torch"):
         getattr(netsum, name)
-import host_agent
-assert netsum.Communicator is host_agent.Communicator
+import host_agent.communicator
+assert netsum.Communicator is host_agent.communicator.Communicator
 assert issubclass(netsum.JoinError, netsum.NetsumError)
 assert callable(netsum.join)
 assert set(netsum.__all__) == set(dir(netsum))

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from host_agent import Trust
 from host_agent.collectives.quorum import Reduced
 from host_agent.collectives.rows import Rows
 from host_agent.errors import VerificationError
 from host_agent.verification.secret import Session, read_secret
+from host_agent.verification.trust import Trust
 from host_agent.verification.verified import OnCorruption, VerifiedRequest
 from netsum_common.errors import NetsumError
 from tests.integration.simulated.star import star_switch

@@ -16,10 +16,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from host_agent import MisuseError, Trust
 from host_agent.communicator import compile_ahead
+from host_agent.errors import MisuseError
 from host_agent.joining import join
 from host_agent.verification.masking import check_cipher, lane_bits
+from host_agent.verification.trust import Trust
 from host_agent.wire.constants import KIND_CONTRIBUTE
 from host_agent.wire.header import FRAME_HEADERS_BYTES, HEADER_WORDS
 from netsum.allreduce.launch import Ranks

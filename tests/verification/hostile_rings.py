@@ -18,9 +18,11 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from host_agent import Admission, Communicator, Trust
+from host_agent.communicator import Communicator
 from host_agent.schedule import Outcome
 from host_agent.statistics import Statistics
+from host_agent.verification.trust import Trust
+from host_agent.wire import Admission
 from host_agent.wire.header import HEADER_WORDS
 from netsum_common.rings import (
     DOWN_HEAD,

@@ -18,11 +18,11 @@ from typing import Final
 
 import numpy as np
 
-from host_agent import Trust
 from host_agent.communicator import compile_ahead
 from host_agent.errors import MisuseError
 from host_agent.joining import join
 from host_agent.verification.masking import check_cipher
+from host_agent.verification.trust import Trust
 from netsum.allreduce.launch import Ranks
 from netsum.allreduce.report import Message
 from netsum.allreduce.session import testbed_sites

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host_agent import MisuseError, SecretError, Trust, UnsupportedTypeError, VerificationError
 from host_agent.collectives import (
     AllGatherRequest,
     AllReduceRequest,
@@ -16,9 +15,11 @@ from host_agent.collectives import (
 )
 from host_agent.collectives.exact import ExactRequest
 from host_agent.collectives.quorum import Offer, RoundRequest
+from host_agent.errors import MisuseError, SecretError, UnsupportedTypeError, VerificationError
 from host_agent.verification.masking import lane_bits
 from host_agent.verification.private import private_request
 from host_agent.verification.secret import Session, read_secret
+from host_agent.verification.trust import Trust
 from host_agent.verification.verified import OnCorruption, VerifiedRequest
 from host_agent.wire.constants import EXPONENT_BIAS
 from tests.integration.simulated.star import star_switch

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host_agent import (
-    Communicator,
+from host_agent.collectives import AllReduceRequest
+from host_agent.communicator import Communicator
+from host_agent.errors import (
+    BrokenCommunicatorError,
     MisuseError,
     SecretError,
     SecretMismatchError,
-    Trust,
     VerificationError,
 )
-from host_agent.collectives import AllReduceRequest
-from host_agent.errors import BrokenCommunicatorError
 from host_agent.torch.options import Options
 from host_agent.verification.keys import PUBLIC, make_keys
 from host_agent.verification.secret import Session, read_secret
+from host_agent.verification.trust import Trust
 from host_agent.verification.verified import VerifiedRequest
 from tests.integration.simulated.loopback import LoopbackSwitch, on_all
 from tests.integration.simulated.star import star_switch

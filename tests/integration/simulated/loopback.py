@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from controller.jobs import WorkerEndpoint
-from host_agent import Admission, Communicator
+from host_agent.communicator import Communicator
+from host_agent.wire import Admission
 from netsum_common.switch_options import UDP_PORT
 from sim.switch.ports.chassis import Chassis, Forwarding
 from sim.switch.ports.udp import UdpPorts

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.jobs import Job, WorkerEndpoint
-from host_agent import Admission
+from host_agent.wire import Admission
 from sim.frames import FIRST_UDP_PORT
 from sim.network.engine.scripts import DROP
 from sim.network.network import Network

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from controller.job_controller import JobController, PlacedJob
-from host_agent import Admission
+from host_agent.wire import Admission
 from sim.network.network import Network
 from sim.network.programming import ProgrammedSwitch
 from sim.network.trees import places, tree_controller

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from host_agent import Admission, SumOverflowError
 from host_agent.collectives import (
     AllGatherRequest,
     AllReduceRequest,
@@ -16,7 +15,9 @@ from host_agent.collectives import (
     OnOverflow,
     ReduceScatterRequest,
 )
+from host_agent.errors import SumOverflowError
 from host_agent.schedule import Outcome
+from host_agent.wire import Admission
 from sim.network.worker import Plan
 
 from .reference import expected, packed_sum, same_bits
