@@ -6,44 +6,22 @@ back end. `strategy` makes one by name; see ``docs/strategies.md``.
 Needs PyTorch.
 """
 
-from host_agent.strategies.admm import ADMM
-from host_agent.strategies.asynchronous import Downpour, ElasticAveraging, StaleSynchronous
-from host_agent.strategies.backup import BackupWorkers
+# The modules of all strategies, which enter them in `STRATEGIES`.
+from host_agent.strategies import (  # noqa: F401
+    admm,
+    asynchronous,
+    codistillation,
+    decoupled,
+    dion,
+    dynamic,
+    fedavg,
+    hierarchical,
+    local_sgd,
+    muon,
+    sparse_loco,
+    synchronous,
+)
 from host_agent.strategies.base import STRATEGIES, Strategy
-from host_agent.strategies.codistillation import Codistillation
-from host_agent.strategies.decoupled import DecoupledDiLoCo
-from host_agent.strategies.diloco import DiLoCo
-from host_agent.strategies.dion import Dion
-from host_agent.strategies.dynamic import DynamicAveraging
-from host_agent.strategies.exchange import StrategyExchange, Traffic
-from host_agent.strategies.fedavg import FedAvg
-from host_agent.strategies.hierarchical import HierarchicalSGD
-from host_agent.strategies.local_sgd import LocalSGD
-from host_agent.strategies.muon import Muon
 from host_agent.strategies.registry import strategy
-from host_agent.strategies.sparse_loco import SparseLoCo
-from host_agent.strategies.synchronous import Synchronous
 
-__all__ = [
-    "ADMM",
-    "STRATEGIES",
-    "BackupWorkers",
-    "Codistillation",
-    "DecoupledDiLoCo",
-    "DiLoCo",
-    "Dion",
-    "Downpour",
-    "DynamicAveraging",
-    "ElasticAveraging",
-    "FedAvg",
-    "HierarchicalSGD",
-    "LocalSGD",
-    "Muon",
-    "SparseLoCo",
-    "StaleSynchronous",
-    "Strategy",
-    "StrategyExchange",
-    "Synchronous",
-    "Traffic",
-    "strategy",
-]
+__all__ = ["STRATEGIES", "Strategy", "strategy"]
