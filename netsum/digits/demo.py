@@ -19,7 +19,7 @@ from netsum.digits.dataset import load_digits
 from netsum.digits.model import Perceptron
 from netsum.digits.task import DigitsOptions, DigitsTask
 from netsum.digits.training import OnStep, TrainingOutcome, train, train_alone
-from netsum.programs import compiled_program
+from netsum.programs import check_lanes, compiled_program
 from netsum.star_service import star_service
 from netsum.terminal import ProgressRows
 from topologies.children import TestbedError
@@ -27,6 +27,7 @@ from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
 from topologies.mininet_testbed import Bmv2Star, EmbeddedStar
 from topologies.runs import run_folder
+from topologies.topology import DEFAULT_MTU
 
 EMBEDDED_TASK = DigitsTask()
 BMV2_TASK = DigitsTask(lanes=64, steps=60, hidden=(64,), slots=32)
@@ -80,6 +81,8 @@ def plan_demo(options: DigitsOptions) -> Demo:
     lacking = None if kind is LoopbackTestbed else kind.lacking()
     if lacking is not None:
         raise TestbedError(f"{lacking}; `netsum run digits` runs the embedded switch on loopback without it")
+    if kind is not LoopbackTestbed:
+        check_lanes(task.lanes, DEFAULT_MTU, "Mininet")
     return Demo(task, options.drop_percent, kind)
 
 

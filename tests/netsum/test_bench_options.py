@@ -13,7 +13,7 @@ from netsum.cli.app import app
     [
         (["--loss", "0,x"], "--loss: expected a loss in percent (0.1) or with a unit"),
         (["--loss", "101"], "--loss: expected a loss of at most 100 %, not '101'"),
-        (["--lanes", "256,65"], "--lanes: expected 64 or 256, not '65'"),
+        (["--lanes", "256,65"], "--lanes: expected 64, 256, 512 or 1024, not '65'"),
         (["--rate", "fast"], "--rate: expected a rate above 0, in Mbit/s (100) or with a unit"),
         (["--topology", "nonesuch"], "there is no topology 'nonesuch': expected dumbbell, leaf-spine-4,"),
         (["--topology", "none.json"], "none.json"),

@@ -42,7 +42,7 @@ def netsum(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         ("job create x --world-size 2 --quorum 3", "--quorum: a quorum is 1 to 2, the job's workers, not 3"),
         ("run digits --workers 0", "--workers: expected a whole number between 1 and 32, not '0'"),
         ("run digits --workers 33", "--workers: expected a whole number between 1 and 32, not '33'"),
-        ("run digits --lanes 65", "--lanes: expected 64 or 256, not '65'"),
+        ("run digits --lanes 65", "--lanes: expected 64, 256, 512 or 1024, not '65'"),
         ("run digits --drop-percent 99", "--drop-percent: expected a number between 0.0 and 50.0, not '99'"),
         ("run digits --switch tofino", "--switch: expected embedded or bmv2, not 'tofino'"),
         ("repro --over nothing -- true", "--over: expected exact, plain or gloo, not 'nothing'"),
