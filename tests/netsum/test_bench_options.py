@@ -46,20 +46,3 @@ def test_wrong_numbers_of_processes() -> None:
     done = CliRunner().invoke(app, ["bench", "torch", "--workers", "2,x"], prog_name="netsum")
     assert done.exit_code == 2
     assert done.stderr == "netsum: --workers: expected whole numbers such as 2,4, not '2,x'\n"
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--slots", "3"], "--slots: expected a power of two, not 3"),
-        (
-            ["--packets", "10"],
-            "--packets: expected at least 512, one for each of 256 slots and 2 workers, not 10",
-        ),
-    ],
-)
-def test_a_wrong_option_of_the_virtual_cables(options: list[str], sentence: str) -> None:
-    done = CliRunner().invoke(app, ["bench", "veth", *options], prog_name="netsum")
-    assert done.exit_code == 2
-    assert done.stderr == f"netsum: {sentence}\n"
-    assert not done.stdout
