@@ -49,7 +49,7 @@ class VethOptions:
     workers: int = option("Ports of the switch.", 2)
     slots: int = option("Chunks in flight; a power of two, at most 256.", 256)
     packets: int = option("Packets of a run.", 400_000)
-    bmv2: bool = option("Measure BMv2 too, if it is installed.", False, "--bmv2")
+    no_bmv2: bool = option("Leave BMv2 out; else it is measured if it is installed.", False)
 
 
 DEADLINE_S = 600.0
@@ -262,7 +262,7 @@ def run(options: VethOptions) -> list[dict[str, Any]]:
     )
     with ending_in_order():
         for count in LINK_LANES if options.lanes is None else (options.lanes,):
-            found = measure(count, workers, slots, options.packets, options.runs, bmv2=options.bmv2)
+            found = measure(count, workers, slots, options.packets, options.runs, bmv2=not options.no_bmv2)
             for name, rates in found.rates.items():
                 print(f"{count:>4} lanes  {name:<20} {spread(rates)}")
             print(f"            kernel: {found.ratio(XDP, EMBEDDED):,.2f} times the embedded switch")
