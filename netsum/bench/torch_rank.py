@@ -5,7 +5,6 @@ The measurements come from rank 0.
 
 import dataclasses
 import itertools
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -16,34 +15,12 @@ import torch.distributed as dist
 
 import netsum.torch  # noqa: F401
 from netsum.bench.machine import example
+from netsum.bench.torch_plan import TorchPlan, repeats_of
 from netsum.bench.torch_world import parse, wire_bytes, world
 from netsum.terminal import print_json_line
 
 BACKENDS = ("netsum", "gloo")
-COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather")
 _TIMEOUT = timedelta(seconds=300)
-_REPEATED_BYTES, _MOST_REPEATS = 1 << 24, 20
-
-
-@dataclasses.dataclass(frozen=True)
-class TorchPlan:
-    """The plan of the measurements."""
-
-    runs: int  # How often all of it, the two backends in turn.
-    collectives: list[str]  # Members of `COLLECTIVES`.
-    sizes: list[int]  # Whole sizes of the reduced or gathered tensors, in bytes of float32.
-    dtypes: list[str]  # Their types, and those in which gradients are added.
-    examples: dict[str, int]  # Steps of each example, by the name of its module.
-    device: str  # Device of the tensors; the examples are trained on the CPU.
-
-    def to_json(self) -> str:
-        """Return it as text."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "TorchPlan":
-        """Return what `to_json` wrote."""
-        return cls(**json.loads(text))
 
 
 def _run(collective: str, tensor: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
@@ -66,7 +43,7 @@ def _measure_collective(
 
     `size_bytes` is that of a float32 tensor with as many elements as are reduced or gathered.
     """
-    repeats = max(1, min(_MOST_REPEATS, _REPEATED_BYTES // size_bytes))  # Each of a fresh tensor.
+    repeats = repeats_of(size_bytes)
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
     world = dist.get_world_size()
     elements = -(-size_bytes // 4 // world) * world

@@ -1,180 +1,49 @@
 """``netsum bench torch``: netsum and Gloo inside PyTorch, on plain loopback or on the limited links of a testbed.
 
 The same processes have a group of each and use them in turn. On loopback no link limits either, and netsum's switch is software
-that takes a core of the same machine, which its workers reach by shared memory. On a testbed a process runs on each host; the
-ranks meet over the data network, whose switch forwards torch's rendezvous and Gloo's TCP like any other traffic.
+that takes a core of the same machine, which its workers reach by shared memory. Where mpi4py is importable, MPI reduces the same
+arrays afterwards; NETSUM_MPIRUN names its launcher. On a testbed a process runs on each host; the ranks meet over the data
+network, whose switch forwards torch's rendezvous and Gloo's TCP like any other traffic.
 """
 
+import json
 import os
-import statistics
+import shutil
+import subprocess
+import sys
 import tempfile
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from netsum.allreduce.plan import PlanError, parse_size, size_text
-from netsum.allreduce.report import Message
+from netsum.allreduce.launch import RankError
 from netsum.allreduce.session import loopback_controller
-from netsum.bench.machine import machine_and_date, use_examples
+from netsum.bench.machine import machine_and_date
 from netsum.bench.options import TorchOptions
-from netsum.bench.testbeds import run_ranks, testbed
-from netsum.bench.torch_rank import BACKENDS, COLLECTIVES, TorchPlan
+from netsum.bench.testbeds import testbed
+from netsum.bench.torch_comparison import (
+    TorchComparison,
+    compare,
+    plan_of,
+    print_collectives,
+    print_examples,
+)
+from netsum.bench.torch_plan import TorchPlan
 from netsum.option_values import whole_numbers
 from netsum.programs import check_lanes, usual_lanes
-from netsum.terminal import ProgressRows
 from netsum_common.lane_counts import LOCAL_LANES
-from topologies.run_folder import RunningTestbed
 from topologies.topology_file import load_topology
 
-SILENCE_S = 900.0  # How long the ranks may print nothing: one training, on a slow link.
-EXAMPLES = {
-    "digits_cnn": 30,
-    "char_lstm": 20,
-    "wide_embedding": 10,
-    "wide_embedding_sparse": 10,
-    "resnet18": 5,
-    "transformer_lm": 10,
-    "transformer_fsdp": 5,
+MPIRUN = os.environ.get("NETSUM_MPIRUN", "mpirun")
+_OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
 }
-"""Steps of a run."""
-DTYPES = ("float32", "bfloat16")
-
-
-@dataclass
-class TorchComparison:
-    """Measurements of ranks."""
-
-    # Seconds of a collective, by (name, bytes, dtype) and backend, one for each run; bytes that rank 0 received likewise.
-    seconds: dict[tuple[str, int, str], dict[str, list[float]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
-    )
-    received: dict[tuple[str, int, str], dict[str, list[float]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
-    )
-    # Reports as examples/harness.py makes them, by (example, dtype) and backend, one for each run.
-    examples: dict[tuple[str, str], dict[str, list[Message]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
-    )
-
-    def on_message(self, rank: int, message: Message) -> None:
-        """Keep a message of a rank."""
-        if message["event"] == "collective":
-            key = message["collective"], message["bytes"], message["dtype"]
-            self.seconds[key][message["backend"]].append(message["seconds"])
-            self.received[key][message["backend"]].append(message["received"])
-        elif message["event"] == "example":
-            self.examples[message["name"], message["dtype"]][message["backend"]].append(message)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as `netsum bench torch --json` shows it."""
-        return {
-            "collectives": [
-                {"collective": name, "bytes": size, "dtype": dtype, "backend": backend, "seconds": seconds,
-                 "received_bytes": self.received[name, size, dtype][backend]}
-                for (name, size, dtype), by_backend in self.seconds.items()
-                for backend, seconds in by_backend.items()
-            ],
-            "examples": [
-                report
-                for by_backend in self.examples.values()
-                for reports in by_backend.values()
-                for report in reports
-            ],
-        }  # fmt: skip
-
-
-def _plan_of(options: TorchOptions) -> TorchPlan:
-    """Return the plan that options describe.
-
-    Raises PlanError if there is no such collective, size, example, type or device.
-    """
-    collectives, dtypes = options.collectives.split(","), options.dtypes.split(",")
-    other = sorted({*collectives} - {*COLLECTIVES})
-    if other:
-        raise PlanError(f"--collectives: expected {', '.join(COLLECTIVES)}, not {other[0]!r}")
-    unknown = sorted({*dtypes} - {*DTYPES})
-    if unknown:
-        raise PlanError(f"--dtypes: expected {' or '.join(DTYPES)}, not {unknown[0]!r}")
-    if options.device == "cuda" and not torch.cuda.is_available():
-        raise PlanError("--device cuda: PyTorch finds no GPU that it can use here")
-    names = [name for name in options.examples.split(",") if name]
-    if names:
-        use_examples()
-    for name in names:
-        if name not in EXAMPLES:
-            raise PlanError(f"there is no example {name!r}: expected {', '.join(EXAMPLES)}")
-    return TorchPlan(
-        runs=options.runs,
-        collectives=collectives,
-        sizes=[parse_size(size) for size in options.sizes.split(",") if size],
-        dtypes=dtypes,
-        examples={name: EXAMPLES[name] for name in names},
-        device=options.device,
-    )
-
-
-def _compare(
-    plan: TorchPlan, where: RunningTestbed | int, *, controller: str, folder: Path
-) -> TorchComparison:
-    """Run a rank on each host of a testbed, or some on loopback, and return their measurements; `RankError` if a rank failed."""
-    comparison = TorchComparison()
-    os.environ["NETSUM_CONTROLLER"] = controller
-    run_ranks("torch_rank", plan.to_json(), where, folder, SILENCE_S, comparison.on_message)
-    return comparison
-
-
-def _spread(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.2f} ({min(values):.2f} … {max(values):.2f})"
-
-
-def _print_collectives(comparison: TorchComparison) -> None:
-    """Print the times of the collectives, how they compare, and what rank 0 received."""
-    rows = ProgressRows(
-        *("collective", "float32 size", "type", ">netsum, ms", ">Gloo, ms", ">netsum / Gloo"),
-        *(">netsum, MB in", ">Gloo, MB in"),
-    )
-    for key, by_backend in comparison.seconds.items():
-        collective, size, dtype = key
-        ours, theirs = ([second * 1e3 for second in by_backend[backend]] for backend in BACKENDS)
-        ratio = statistics.median(ours) / statistics.median(theirs)
-        taken = [f"{statistics.median(comparison.received[key][backend]) / 1e6:.3f}" for backend in BACKENDS]
-        rows.add(
-            *(collective, size_text(size), dtype, _spread(ours), _spread(theirs), f"{ratio:.2f}"),
-            *taken,
-        )
-    rows.print()
-
-
-def _print_examples(comparison: TorchComparison) -> None:
-    """Print the times of the examples' steps, and how they compare: as a multiple of a step over Gloo."""
-    rows = ProgressRows(
-        "example", "gradients", "over", ">ms a step", ">x Gloo", ">computing", ">communicating", ">size, MB", ">sent, MB",
-        ">last loss", key=3,
-    )  # fmt: skip
-    for (name, dtype), by_backend in comparison.examples.items():
-        of_gloo = statistics.median(report["step_ms"] for report in by_backend["gloo"])
-        for backend in BACKENDS:
-            reports = by_backend[backend]
-            steps = [report["step_ms"] for report in reports]
-            communicating = [max(0.0, report["step_ms"] - report["compute_ms"]) for report in reports]
-            sent = reports[0]["sent_bytes"]
-            rows.add(
-                name,
-                dtype,
-                backend,
-                _spread(steps),
-                f"{statistics.median(steps) / of_gloo:.2f}",
-                f"{statistics.median(report['compute_ms'] for report in reports):.1f}",
-                f"{statistics.median(communicating):.1f}",
-                f"{reports[0]['gradient_bytes'] / 1e6:.2f}",
-                "-" if sent is None else f"{sent / 1e6:.2f}",
-                f"{reports[0]['losses'][-1]:.4f}",
-            )
-    rows.print()
+"""Environment of Open MPI for more processes than processors, and as root; MPICH ignores it."""
+_MPI_TIMEOUT_S = 600.0
 
 
 def _on_loopback(plan: TorchPlan, workers: int, lanes: int) -> TorchComparison:
@@ -182,7 +51,10 @@ def _on_loopback(plan: TorchPlan, workers: int, lanes: int) -> TorchComparison:
         tempfile.TemporaryDirectory() as name,
         loopback_controller(workers, lanes, 0, Path(name)) as controller,
     ):
-        return _compare(plan, workers, controller=controller, folder=Path(name))
+        comparison = compare(plan, workers, controller=controller, folder=Path(name))
+    if plan.device == "cpu" and find_spec("mpi4py") and shutil.which(MPIRUN):
+        _measure_mpi(plan, workers, comparison)
+    return comparison
 
 
 def _on_testbed(plan: TorchPlan, topology: str, lanes: int, rate: str, loss: str) -> TorchComparison:
@@ -190,12 +62,30 @@ def _on_testbed(plan: TorchPlan, topology: str, lanes: int, rate: str, loss: str
         testbed(topology, switch="embedded", lanes=lanes, rate=rate, loss_percent=loss) as bed,
         tempfile.TemporaryDirectory() as name,
     ):
-        return _compare(plan, bed, controller=bed.controller_address, folder=Path(name))
+        return compare(plan, bed, controller=bed.controller_address, folder=Path(name))
+
+
+def _measure_mpi(plan: TorchPlan, workers: int, comparison: TorchComparison) -> None:
+    """Measure the same all-reduces with MPI, in processes of its own, after those of the two backends."""
+    command = [MPIRUN, "-n", str(workers), sys.executable, "-m", "netsum.bench.mpi_rank"]
+    command += [str(workers), plan.to_json()]
+    done = subprocess.run(
+        command,
+        env={**os.environ, **_OPEN_MPI},
+        capture_output=True,
+        text=True,
+        timeout=_MPI_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RankError(f"{MPIRUN} ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
+    for line in done.stdout.splitlines():
+        comparison.on_message(0, json.loads(line))
 
 
 def run(options: TorchOptions) -> list[dict[str, Any]]:
     """Measure, and print the times, their ratio, the machine and the date."""
-    plan = _plan_of(options)
+    plan = plan_of(options)
     counts = whole_numbers(options.workers, "--workers")
     topology = options.topology
     if topology is None:
@@ -226,7 +116,7 @@ def run(options: TorchOptions) -> list[dict[str, Any]]:
         results.append({"processes": processes, **comparison.to_json()})
         print(f"\n{processes}, one thread each")
         if plan.sizes:
-            _print_collectives(comparison)
+            print_collectives(comparison)
         if plan.examples:
-            _print_examples(comparison)
+            print_examples(comparison)
     return results
