@@ -23,6 +23,16 @@ def compiler() -> str | None:
     return shutil.which("gcc") or shutil.which("cc")
 
 
+def compile_slot_program(
+    command: Sequence[str], source: Path, made: Path, job: BenchJob, **more: int
+) -> None:
+    """Compile a slot program in C for the lanes of a job, with the protocol's constants and more of its own."""
+    numbers = {"LANES": job.lanes, "VERSION": c.VERSION, "UDP_PORT": c.UDP_PORT, "OP_SUM": c.OP_SUM}
+    numbers |= {"FLAG_LANES": c.FLAG_LANES, **more}
+    defined = [f"-D{name}={value}" for name, value in numbers.items()]
+    subprocess.run([*command, *defined, str(source), "-o", str(made)], check=True, timeout=120)
+
+
 class Twin:
     """The C program with the entries of one job whose workers may all be at one port."""
 
@@ -31,11 +41,8 @@ class Twin:
         assert found is not None
         with tempfile.TemporaryDirectory() as folder:
             library = Path(folder) / "twin.so"
-            numbers = {"LANES": job.lanes, "VERSION": c.VERSION, "UDP_PORT": c.UDP_PORT}
-            numbers |= {"OP_SUM": c.OP_SUM, "FLAG_LANES": c.FLAG_LANES}
-            command = [found, "-O3", "-march=native", "-shared", "-fPIC", str(SOURCE), "-o", str(library)]
-            command += [f"-D{name}={value}" for name, value in numbers.items()]
-            subprocess.run(command, check=True, timeout=120)
+            options = (found, "-O3", "-march=native", "-shared", "-fPIC")
+            compile_slot_program(options, SOURCE, library, job)
             self._library = ctypes.CDLL(str(library))
         self._library.twin_run.restype = ctypes.c_int64
         self._job = job

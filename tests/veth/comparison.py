@@ -34,6 +34,7 @@ from netsum_common.lane_counts import LINK_LANES
 from netsum_common.options import option
 from netsum_common.programs import command_of
 from tests.sim.switch.thrift import CLIENT, run_client
+from tests.veth.by_hand import adding_ns, compiler
 from topologies import namespaces
 from topologies.announcing import await_socket
 from topologies.children import Child, TestbedError, ending_in_order
@@ -54,7 +55,7 @@ class VethOptions:
 
 DEADLINE_S = 600.0
 """Deadline of every wait; the first run after a change of sources compiles the loops of switch and hosts."""
-EMBEDDED, XDP, BMV2 = "embedded switch", "kernel (XDP)", "simple_switch_grpc"
+EMBEDDED, XDP, BY_HAND, BMV2 = "embedded switch", "kernel (XDP)", "C by hand (XDP)", "simple_switch_grpc"
 _QUEUE_PACKETS = 1_000_000
 _BMV2_SLOTS = 32  # libpcap's buffer of 2 MB holds this many packets of BMv2's snap length, 64 KiB.
 
@@ -99,6 +100,16 @@ class _Cables:
 
     def __exit__(self, *error: object) -> None:
         namespaces.delete_namespaces([self.switch, self.hosts])
+
+
+@contextmanager
+def _by_hand(cables: _Cables, folder: Path, job: BenchJob) -> Iterator[None]:
+    """Run the program that was written by hand, with a job."""
+    stem = folder / "by-hand"
+    command = [sys.executable, "-P", "-m", "tests.veth.by_hand", "--ready", f"{stem}.sock"]
+    command += ["--interfaces", ",".join(cables.ports.values()), "--job", json.dumps(asdict(job))]
+    with _running(BY_HAND, cables.switch, command, stem):
+        yield
 
 
 @contextmanager
@@ -228,12 +239,20 @@ def measure(
     """
     packets -= packets % (workers * slots)
     comparison = VethComparison(lanes, workers, packets)
-    chosen = [EMBEDDED, XDP] + ([BMV2] if bmv2 and shutil.which(BMV2) else [])
+    chosen = (
+        [EMBEDDED, XDP] + ([BY_HAND] if compiler() else []) + ([BMV2] if bmv2 and shutil.which(BMV2) else [])
+    )
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-veth-")))
         cables = stack.enter_context(_Cables(workers))
         for _ in range(runs):
             for name in chosen:
+                if name == BY_HAND:
+                    job = BenchJob(workers, lanes, slots=slots)
+                    with _by_hand(cables, folder, job):
+                        rate = _run_hosts(cables, job, packets)
+                    comparison.rates.setdefault(name, []).append(rate)
+                    continue
                 with _SWITCHES[name](cables, folder) as address:
                     in_flight = min(slots, _BMV2_SLOTS) if name == BMV2 else slots
                     rate = _rate(cables, address, lanes, in_flight, packets)
@@ -266,7 +285,12 @@ def run(options: VethOptions) -> list[dict[str, Any]]:
             for name, rates in found.rates.items():
                 print(f"{count:>4} lanes  {name:<20} {spread(rates)}")
             print(f"            kernel: {found.ratio(XDP, EMBEDDED):,.2f} times the embedded switch")
-            results.append(asdict(found))
+            if BY_HAND in found.rates:
+                print(f"            kernel: {found.ratio(XDP, BY_HAND):,.2f} times the program by hand")
+            costs = adding_ns(count)
+            results.append({**asdict(found), "adding_ns": costs})
+            said = ", ".join(f"{ns} ns {name}" for name, ns in costs.items())
+            print(f"            a packet that adds, by the kernel's test runs: {said}")
             if BMV2 in found.rates:
                 in_flight = min(slots, _BMV2_SLOTS)
                 print(
