@@ -11,9 +11,10 @@ from contextlib import contextmanager
 
 from netsum_common.targets import PROCESS_TARGETS
 from netsum_common.targets.bmv2 import PROGRAM
-from topologies import namespaces
+from tests import named_namespaces
 from topologies.announcing import await_socket
 from topologies.children import Child, TestbedError
+from topologies.namespaces import missing_for_namespaces
 from topologies.runs import delete_leftover_folders, new_run_id, socket_folder
 
 DEVICE_ID = 1
@@ -30,7 +31,7 @@ _RECEIVE_BUFFER_BYTES = 1 << 23
 
 def missing_for_cabled_bmv2() -> str | None:
     """Return why this process cannot start one, or None."""
-    return PROCESS_TARGETS["bmv2"].lacking() or namespaces.missing_for_namespaces()
+    return PROCESS_TARGETS["bmv2"].lacking() or missing_for_namespaces()
 
 
 class CabledBmv2:
@@ -38,9 +39,9 @@ class CabledBmv2:
 
     def __init__(self, ports: int, cpu_port: int) -> None:
         delete_leftover_folders()
-        namespaces.delete_leftovers()
+        named_namespaces.delete_leftovers()
         run_id = new_run_id()
-        self._namespaces = [namespaces.namespace_name(run_id, role) for role in ("ends", "switch")]
+        self._namespaces = [named_namespaces.namespace_name(run_id, role) for role in ("ends", "switch")]
         self._folder = socket_folder(run_id)
         self._sockets: list[socket.socket] = []
         self._switch: Child | None = None
@@ -54,15 +55,15 @@ class CabledBmv2:
     def _start(self, ports: int, cpu_port: int) -> None:
         ends, switch = self._namespaces
         for namespace in self._namespaces:
-            namespaces.add_namespace(namespace)
+            named_namespaces.add_namespace(namespace)
         for port in range(ports):
-            namespaces.add_cable(ends, f"end{port}", switch, f"port{port}")
+            named_namespaces.add_cable(ends, f"end{port}", switch, f"port{port}")
         with _network_namespace(ends):
             self._sockets = [_packet_socket(f"end{port}") for port in range(ports)]
         self._switch = Child(
             "BMv2",
             [
-                *(*namespaces.inside(switch), PROGRAM, "--no-p4", "--device-id", str(DEVICE_ID)),
+                *(*named_namespaces.inside(switch), PROGRAM, "--no-p4", "--device-id", str(DEVICE_ID)),
                 *("--notifications-addr", f"ipc://{self._folder}/notifications"),
                 *(word for port in range(ports) for word in ("-i", f"{port}@port{port}")),
                 *("--", "--grpc-server-addr", self.address, "--cpu-port", str(cpu_port)),
@@ -77,7 +78,7 @@ class CabledBmv2:
             end.close()
         if self._switch is not None:
             self._switch.stop()
-        namespaces.delete_namespaces(self._namespaces)
+        named_namespaces.delete_namespaces(self._namespaces)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def send(self, port: int, frame: bytes) -> None:

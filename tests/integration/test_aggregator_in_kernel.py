@@ -22,16 +22,15 @@ from netsum.programs import compiled_program
 from tests.controller.service_harness import DEADLINE_S, ServiceThread, service_on, until
 from tests.dataplane.dataplane import xdp
 from tests.integration.testbed_faults import LOADS, steady_job
-from topologies.namespaces import (
+from tests.named_namespaces import (
     add_cable,
     add_namespace,
     delete_leftovers,
     delete_namespaces,
     inside,
-    missing_for_namespaces,
     namespace_name,
-    run,
 )
+from topologies.namespaces import missing_for_namespaces, run
 from topologies.runs import new_run_id
 from topologies.shaping import loss_commands
 

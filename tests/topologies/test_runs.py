@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from topologies import namespaces
+from tests import named_namespaces
 from topologies.children import TestbedError
 from topologies.leftovers import MARK, runs_in
+from topologies.namespaces import run
 from topologies.runs import delete_leftover_folders, new_run_id, owner_is_gone, socket_folder
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
@@ -76,26 +77,26 @@ def test_folders_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_leftover_namespaces_go_with_their_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     # The owner is gone in this process's eyes alone: another test that clears up would delete the run too soon.
     run_id = new_run_id()
-    monkeypatch.setattr(namespaces, "owner_is_gone", lambda each: each == run_id)
-    left = namespaces.namespace_name(run_id, "switch")
-    ours = namespaces.namespace_name(new_run_id(), "switch")
-    namespaces.add_namespace(left)
-    namespaces.add_namespace(ours)
+    monkeypatch.setattr(named_namespaces, "owner_is_gone", lambda each: each == run_id)
+    left = named_namespaces.namespace_name(run_id, "switch")
+    ours = named_namespaces.namespace_name(new_run_id(), "switch")
+    named_namespaces.add_namespace(left)
+    named_namespaces.add_namespace(ours)
     try:
-        with subprocess.Popen([*namespaces.inside(left), "sleep", "60"]) as sleeper:
-            while not namespaces.run("ip", "netns", "pids", left):
+        with subprocess.Popen([*named_namespaces.inside(left), "sleep", "60"]) as sleeper:
+            while not run("ip", "netns", "pids", left):
                 assert sleeper.poll() is None
-            assert left in namespaces.delete_leftovers()
+            assert left in named_namespaces.delete_leftovers()
             assert sleeper.wait(timeout=60) == -9
-        assert left not in namespaces.list_namespaces()
-        assert ours in namespaces.list_namespaces()
+        assert left not in named_namespaces.list_namespaces()
+        assert ours in named_namespaces.list_namespaces()
     finally:
-        namespaces.delete_namespaces([left, ours])
-    assert ours not in namespaces.list_namespaces()
+        named_namespaces.delete_namespaces([left, ours])
+    assert ours not in named_namespaces.list_namespaces()
 
 
 @pytest.mark.root
 @ROOT
 def test_a_command_that_fails_says_what_it_said() -> None:
     with pytest.raises(TestbedError, match=r"`ip netns delete netsum-none` failed: .*netsum-none"):
-        namespaces.run("ip", "netns", "delete", "netsum-none")
+        run("ip", "netns", "delete", "netsum-none")

@@ -33,6 +33,7 @@ from netsum.programs import compiled_program
 from netsum_common.lane_counts import LINK_LANES
 from netsum_common.options import option
 from netsum_common.programs import command_of
+from tests import named_namespaces
 from tests.sim.switch.thrift import CLIENT, run_client
 from tests.veth.by_hand import adding_ns, compiler
 from topologies import namespaces
@@ -79,27 +80,27 @@ class _Cables:
 
     def __init__(self, workers: int) -> None:
         run_id = new_run_id()
-        self.switch = namespaces.namespace_name(run_id, "switch")
-        self.hosts = namespaces.namespace_name(run_id, "hosts")
+        self.switch = named_namespaces.namespace_name(run_id, "switch")
+        self.hosts = named_namespaces.namespace_name(run_id, "hosts")
         self.ports = {number: f"s{number}" for number in range(1, workers + 1)}
         self.ends = [f"h{number}" for number in range(1, workers + 1)]
 
     def __enter__(self) -> "_Cables":
-        namespaces.delete_leftovers()
+        named_namespaces.delete_leftovers()
         try:
             for name in (self.switch, self.hosts):
-                namespaces.add_namespace(name)
+                named_namespaces.add_namespace(name)
             for end, port in zip(self.ends, self.ports.values(), strict=True):
-                namespaces.add_cable(self.hosts, end, self.switch, port)
+                named_namespaces.add_cable(self.hosts, end, self.switch, port)
                 # With it, an interface without an XDP program takes the frames that hosts send from theirs.
-                namespaces.run(*namespaces.inside(self.switch), "ethtool", "-K", port, "gro", "on")
+                namespaces.run(*named_namespaces.inside(self.switch), "ethtool", "-K", port, "gro", "on")
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        namespaces.delete_namespaces([self.switch, self.hosts])
+        named_namespaces.delete_namespaces([self.switch, self.hosts])
 
 
 @contextmanager
@@ -142,7 +143,9 @@ def _lengthen_queues(cables: _Cables) -> None:
         print(f"{BMV2} keeps its queues of 64 packets: {CLIENT} is not installed", file=sys.stderr)
         return
     asked = run_client(
-        [f"set_queue_depth {_QUEUE_PACKETS}"], inside=namespaces.inside(cables.switch), timeout_s=DEADLINE_S
+        [f"set_queue_depth {_QUEUE_PACKETS}"],
+        inside=named_namespaces.inside(cables.switch),
+        timeout_s=DEADLINE_S,
     )
     if asked.returncode != 0:
         said = (asked.stderr or asked.stdout).strip().rpartition("\n")[2]
@@ -154,7 +157,7 @@ def _running(name: str, namespace: str, command: Sequence[str], stem: Path) -> I
     """Run a switch, once its socket answers."""
     path = stem.with_suffix(".sock")
     path.unlink(missing_ok=True)
-    child = Child(name, [*namespaces.inside(namespace), *command], stem.with_suffix(".log"))
+    child = Child(name, [*named_namespaces.inside(namespace), *command], stem.with_suffix(".log"))
     try:
         await_socket(child, path, DEADLINE_S)
         yield
@@ -183,7 +186,7 @@ def _rate(cables: _Cables, address: str, lanes: int, slots: int, packets: int) -
 
 
 def _run_hosts(cables: _Cables, job: BenchJob, packets: int) -> float:
-    command = [*namespaces.inside(cables.hosts), sys.executable, "-m", "tests.veth.hosts"]
+    command = [*named_namespaces.inside(cables.hosts), sys.executable, "-m", "tests.veth.hosts"]
     command += ["--packets", str(packets), "--job", json.dumps(asdict(job))]
     hosts = [
         subprocess.Popen(

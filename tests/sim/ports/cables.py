@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Self
 
 from sim.switch.ports import InterfacePorts
-from topologies import namespaces
+from tests import named_namespaces
+from topologies.namespaces import run
 from topologies.runs import new_run_id
 
 _CLONE_NEWNET = 0x40000000
@@ -24,12 +25,12 @@ class Cables:
     """A namespace with cables sN – hN; the switch's and the hosts' ends are in the same one."""
 
     def __init__(self, count: int) -> None:
-        self.namespace = namespaces.namespace_name(new_run_id(), "cables")
+        self.namespace = named_namespaces.namespace_name(new_run_id(), "cables")
         self.count = count
 
     def __enter__(self) -> Self:
-        namespaces.delete_leftovers()
-        namespaces.add_namespace(self.namespace)
+        named_namespaces.delete_leftovers()
+        named_namespaces.add_namespace(self.namespace)
         self.before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         inside = os.open(f"/run/netns/{self.namespace}", os.O_RDONLY)
         _enter(inside)
@@ -41,18 +42,18 @@ class Cables:
     def __exit__(self, *error: object) -> None:
         _enter(self.before)
         os.close(self.before)
-        namespaces.delete_namespaces([self.namespace])
+        named_namespaces.delete_namespaces([self.namespace])
 
     def add(self, number: int) -> None:
-        namespaces.add_cable(self.namespace, f"h{number}", self.namespace, f"s{number}")
+        named_namespaces.add_cable(self.namespace, f"h{number}", self.namespace, f"s{number}")
 
     def ip(self, *words: str) -> None:
-        namespaces.run("ip", *words)
+        run("ip", *words)
 
     def up(self, interface: str) -> None:
         """Set an end of a cable up, and wait until the other end knows."""
         self.ip("link", "set", interface, "up")
-        namespaces.await_cable(self.namespace, interface, self.namespace, other_end(interface))
+        named_namespaces.await_cable(self.namespace, interface, self.namespace, other_end(interface))
 
 
 def other_end(interface: str) -> str:
