@@ -41,31 +41,13 @@ SEARCH: Final = np.dtype(
     [
         (name, np.int64)
         for name in (
-            *(
-                "head",
-                "tail",
-                "arena",
-                "arena_bytes",
-                "keys",
-                "mask",
-                "states",
-                "capacity",
-                "parents",
-                "codes",
-            ),
+            *("head", "tail", "arena", "arena_bytes", "keys", "mask", "states", "capacity", "parents"),
+            *("codes",),
             *("ends", "ends_mask", "ends_count", "order", "liveness", "subsume", "blank", "work", "seen"),
             *("buckets", "tops", "low", "waiting"),
             *("parts", "part_room", "part_count", "part_checked", "part_keys", "part_mask"),
-            *(
-                "expanded",
-                "saturated",
-                "subsumed",
-                "dropped",
-                "found",
-                "found_state",
-                "found_code",
-                "longest",
-            ),
+            *("expanded", "saturated", "subsumed", "dropped", "found", "found_state", "found_code"),
+            *("longest",),
         )
     ]
 )

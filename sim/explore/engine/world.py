@@ -85,31 +85,11 @@ _FIELDS: Final = (
     # in which the old epoch is gone and the new one complete. And the switch of each host.
     *("switches", "one_switch_bytes", "parents", "below", "first_below", "emptied", "complete", "leaf_of"),
     # Events that may happen.
-    *(
-        "copies",
-        "batches",
-        "ahead",
-        "attrition",
-        "reduce",
-        "merge",
-        "collect",
-        "kills",
-        "deadlines",
-        "restarts",
-    ),
+    *("copies", "batches", "ahead", "attrition", "reduce", "merge", "collect", "kills", "deadlines"),
+    *("restarts",),
     # The worker core: code, then records, a row an owner (host * epochs + epoch).
-    *(
-        "receive",
-        "send",
-        "begin",
-        "offer",
-        "cores",
-        "core_slots",
-        "core_passes",
-        "works",
-        "exponents",
-        "targets",
-    ),
+    *("receive", "send", "begin", "offer", "cores", "core_slots", "core_passes", "works", "exponents"),
+    *("targets",),
     # Job with a quorum: the quorum, the kinds of the rounds, the source of each round's elements, the sums of contributors.
     *("quorum", "kinds", "sources"),
     *("expected", "acceptable", "tokens", "headers", "tx_rows", "tx", "tx_lengths", "rx", "rx_length"),

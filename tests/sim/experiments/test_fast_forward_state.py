@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from host_agent.protocol.records import CORE, COUNTERS, PASS, SLOT
-from sim.explore.engine.packing import CORE_WINDOW
 from sim.network.engine import periods
 from sim.network.engine.engine_records import WORKER
+from tests.sim.explore.core_fields import CORE_WINDOW
 
 _TREE = ast.parse(inspect.getsource(periods))
 _FUNCTIONS = {each.name: each for each in _TREE.body if isinstance(each, ast.FunctionDef)}

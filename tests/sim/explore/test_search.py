@@ -13,11 +13,11 @@ from controller.table_writer import Change
 from host_agent.protocol.recovery import PTO_PROBES
 from netsum.programs import compiled_program
 from sim.explore.configurations import ALL, CONFIGURATIONS
-from sim.explore.engine.packing import unlisted_fields
 from sim.explore.engine.world import WRONG_RESULT
 from sim.explore.scenario import BlockPass, ExplorerScenario, ScenarioError
 from sim.explore.search import Search, SearchResult
 from sim.explore.system import System
+from tests.sim.explore.core_fields import unlisted_fields
 
 PROGRAM: Path = compiled_program(64).json
 
