@@ -7,10 +7,8 @@ import shutil
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from host_agent.errors import NetsumError
 from netsum_common.sources import sources_stamp
@@ -24,6 +22,11 @@ _COUNTS = (
     *("head", "tail", "states", "ends_count", "low", "waiting"),
     *("expanded", "saturated", "subsumed", "dropped", "longest", "part_count", "part_checked"),
 )
+
+
+_ARRAYS = ("arena", "keys", "ends", "buckets", "tops", "parents", "codes", "parts", "part_keys")
+_USED = {"arena": "tail", "parts": "part_count", "parents": "states", "codes": "states"}
+"""Counts of the used elements of arrays that have room for more."""
 
 
 class CheckpointError(NetsumError):
@@ -42,17 +45,8 @@ def save(search: Search, program: Path, folder: Path) -> None:
     try:
         record, world = search.record, search.system.world
         count = world.get("packet_count")
-        arrays: dict[str, npt.NDArray[Any]] = {
-            "arena": search.arrays["arena"][: int(record["tail"][0])],
-            "keys": search.arrays["keys"],
-            "ends": search.arrays["ends"],
-            "buckets": search.arrays["buckets"],
-            "tops": search.arrays["tops"],
-            "parts": search.arrays["parts"][: int(record["part_count"][0])],
-            "part_keys": search.arrays["part_keys"],
-            "parents": search.arrays["parents"][: int(record["states"][0])],
-            "codes": search.arrays["codes"][: int(record["states"][0])],
-        }
+        used = {name: int(record[count][0]) for name, count in _USED.items()}
+        arrays = {name: search.arrays[name][: used.get(name)] for name in _ARRAYS}
         for name in ("packets", "about"):
             arrays[name] = world.arrays[name][:count]
         arrays["index"] = world.arrays["index"]
@@ -122,12 +116,7 @@ def load(folder: Path, memory_bytes: int) -> tuple[Search, Path]:
         world.arrays[name][: len(array)] = array
     world.put(packet_count=document["packet_count"], steps=document["steps"])
     search.restore(
-        {
-            name: np.load(folder / f"{name}.npy")
-            for name in (
-                *("arena", "keys", "ends", "buckets", "tops", "parents", "codes", "parts", "part_keys"),
-            )
-        },
+        {name: np.load(folder / f"{name}.npy") for name in _ARRAYS},
         {name: document[name] for name in _COUNTS},
         document["seconds"],
     )

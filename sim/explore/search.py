@@ -201,39 +201,39 @@ class Search:
             if not self._fits(8 * capacity):
                 return False
             for name in ("parents", "codes"):
-                grown = np.zeros(capacity, np.uint32)
-                grown[: capacity // 2] = self.arrays[name]
-                self._place(name, grown)
+                self._enlarge(name, capacity)
             self._set(capacity=capacity)
         # Hashes of states that others stand for are kept, too.
         if (self._get("states") + self._get("subsumed")) * 4 + 65536 > 3 * self._get("mask"):
             size = 2 * (self._get("mask") + 1)
             if not self._fits(16 * size):
                 return False
-            keys = np.zeros((size, 2), np.uint64)
-            rehash(self.arrays["keys"], keys)
-            self._place("keys", keys)
+            self._enlarge("keys", size, hashed=True)
             self._set(mask=size - 1)
         if self._get("part_count") + 16384 > self._get("part_room"):
             room = 2 * self._get("part_room")
             if not self._fits(room * (self._part_bytes + 64)):
                 return False
-            parts = np.zeros((room, self._part_bytes), np.uint8)
-            parts[: room // 2] = self.arrays["parts"]
-            self._place("parts", parts)
-            keys = np.zeros((4 * room, 2), np.uint64)
-            rehash(self.arrays["part_keys"], keys)
-            self._place("part_keys", keys)
+            self._enlarge("parts", room)
+            self._enlarge("part_keys", 4 * room, hashed=True)
             self._set(part_room=room, part_mask=4 * room - 1)
         if self._get("ends_count") * 2 + 16384 > self._get("ends_mask"):
             size = 2 * (self._get("ends_mask") + 1)
             if not self._fits(size * 24):
                 return False
-            ends = np.zeros((size, 3), np.uint64)
-            rehash(self.arrays["ends"], ends)
-            self._place("ends", ends)
+            self._enlarge("ends", size, hashed=True)
             self._set(ends_mask=size - 1)
         return True
+
+    def _enlarge(self, name: str, rows: int, *, hashed: bool = False) -> None:
+        """Give an array more rows; those of a hash table get new places."""
+        old = self.arrays[name]
+        grown = np.zeros((rows, *old.shape[1:]), old.dtype)
+        if hashed:
+            rehash(old, grown)
+        else:
+            grown[: len(old)] = old
+        self._place(name, grown)
 
     def restore(self, arrays: dict[str, npt.NDArray[Any]], counts: dict[str, int], seconds: float) -> None:
         """Take the arrays and counts of a search that was saved in place of the present ones."""
@@ -243,16 +243,11 @@ class Search:
         size = _FIRST_ARENA
         while size < 2 * arrays["arena"].size + (1 << 24):
             size *= 2
-        for name, length in (("arena", size), ("parents", capacity), ("codes", capacity)):
-            array = np.zeros(length, arrays[name].dtype)
-            array[: len(arrays[name])] = arrays[name]
+        for name, array in arrays.items():
             self._place(name, array)
-        for name in ("keys", "ends", "buckets", "tops", "part_keys"):
-            self._place(name, arrays[name])
         room = len(arrays["part_keys"]) // 4
-        parts = np.zeros((room, self._part_bytes), np.uint8)
-        parts[: len(arrays["parts"])] = arrays["parts"]
-        self._place("parts", parts)
+        for name, rows in (("arena", size), ("parents", capacity), ("codes", capacity), ("parts", room)):
+            self._enlarge(name, rows)
         self._set(
             arena_bytes=size,
             capacity=capacity,
