@@ -6,15 +6,14 @@ import numpy as np
 from numba import carray
 
 from host_agent.protocol.records import FAILURE_DEADLINE, FAILURE_NONE
-from host_agent.wire.constants import HEADER_BYTES
 from netsum_common.compiled import Integer, Record, compiled
 from netsum_common.memory import copy_bytes, pointer
 from sim.explore.engine.packing import host_at, unpack
 from sim.explore.engine.step_codes import QUEUE
 from sim.explore.engine.switch_steps import restore_switch, run_switch
 from sim.explore.engine.views import core_of, state_of
-from sim.explore.engine.worker_steps import fire, receive_now, send_now, timers_of
-from sim.explore.engine.world import ALIVE, AT_DONE, AT_FAILURE, AT_LIFE, NOTHING, TX_ROWS, WRONG_NAME
+from sim.explore.engine.worker_steps import fire, frame_of_row, receive_now, send_now, timers_of
+from sim.explore.engine.world import ALIVE, AT_DONE, AT_FAILURE, AT_LIFE, NOTHING, WRONG_NAME
 from sim.frames import HEADERS_BYTES
 
 
@@ -54,21 +53,11 @@ def check_names(world: Record) -> Integer:
 @compiled
 def _answer_probes(world: Record, host: Integer, owner: Integer) -> None:
     """Let an unpacked worker's timers fire, and hand it the switch's answers to its packets."""
-    templates = carray(pointer(world.headers), (world.hosts, 3, HEADERS_BYTES), np.uint8)
-    lengths = carray(pointer(world.tx_lengths), (TX_ROWS,), np.int32)
-    frame = carray(pointer(world.in_frame), (HEADERS_BYTES,), np.uint8)
     restore_switch(world, np.int64(0))
     fire(world, owner, timers_of(world, owner) & ~QUEUE)
     for row in range(send_now(world, owner)):
-        length = np.int64(lengths[row])
-        for each in range(HEADERS_BYTES):
-            frame[each] = templates[host, 0 if length == HEADER_BYTES else 1, each]
-        copy_bytes(
-            np.uintp(world.in_frame + HEADERS_BYTES),
-            np.uintp(world.tx + row * world.row_bytes),
-            np.uintp(length),
-        )
-        left = run_switch(world, np.int64(0), length + HEADERS_BYTES, host)
+        length = frame_of_row(world, host, np.int64(row))
+        left = run_switch(world, np.int64(0), length, host)
         ports = carray(pointer(world.out_ports), (left + 1,), np.uint16)
         sizes = carray(pointer(world.out_lengths), (left + 1,), np.int32)
         for each in range(left):

@@ -70,25 +70,29 @@ def after_worker(world: Record, host: Integer, owner: Integer, sent: Integer) ->
                 continue
             changed = True
             place = _relabel(world, place, moved)
-    lengths = carray(pointer(world.tx_lengths), (w.TX_ROWS,), np.int32)
-    templates = carray(pointer(world.headers), (world.hosts, 3, HEADERS_BYTES), np.uint8)
     for row in range(sent):
-        length = np.int64(lengths[row])
-        datagram = world.tx + row * world.row_bytes
-        header_only = length == HEADER_BYTES
-        frame = carray(pointer(world.in_frame), (HEADERS_BYTES,), np.uint8)
-        for each in range(HEADERS_BYTES):
-            frame[each] = templates[host, 0 if header_only else 1, each]
-        copy_bytes(np.uintp(world.in_frame + HEADERS_BYTES), np.uintp(datagram), np.uintp(length))
-        probe = datagram_label(world, np.int64(w.UP), world.in_frame, length + HEADERS_BYTES)
+        length = frame_of_row(world, host, np.int64(row))
+        probe = datagram_label(world, np.int64(w.UP), world.in_frame, length)
         label = np.int64(0)
         if probe != 0:
             label = label_of(world, probe_sequence_of(core, probe))
-        number = intern(world, np.int64(w.UP), owner, host, world.in_frame, length + HEADERS_BYTES)
+        number = intern(world, np.int64(w.UP), owner, host, world.in_frame, length)
         if number < 0 or world.entry_count + 8 > w.MAX_ENTRIES:
             return np.int64(w.MACHINE_ERROR)
         changed |= add_entry(world, entry_of(number, label))
     return np.int64(w.CHANGED if changed else w.NOTHING)
+
+
+@compiled
+def frame_of_row(world: Record, host: Integer, row: Integer) -> Integer:
+    """Put headers before a datagram that a worker's core has sent, in `in_frame`; return the frame's length."""
+    length = np.int64(carray(pointer(world.tx_lengths), (w.TX_ROWS,), np.int32)[row])
+    templates = carray(pointer(world.headers), (world.hosts, 3, HEADERS_BYTES), np.uint8)
+    frame = carray(pointer(world.in_frame), (HEADERS_BYTES,), np.uint8)
+    frame[:] = templates[host, 0 if length == HEADER_BYTES else 1]
+    datagram = world.tx + row * world.row_bytes
+    copy_bytes(np.uintp(world.in_frame + HEADERS_BYTES), np.uintp(datagram), np.uintp(length))
+    return length + HEADERS_BYTES
 
 
 @compiled
