@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
+from string import Template
 from typing import Any, Final
 
 from sim.experiments.drawing import draw
@@ -32,16 +33,7 @@ _UNITS: Final = {
     "bit/s": ((1.0, "bit/s"), (1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s")),
     "%": ((0.01, "%"),),
 }
-_STYLE: Final = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1d2430; max-width: 1040px; margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.7rem; margin-bottom: 0 } h2 { margin-top: 2.2rem; border-bottom: 1px solid #d8dee6 }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 14px }
-th, td { padding: 3px 12px 3px 0; text-align: left; white-space: nowrap } td.n, th.n { text-align: right }
-tr:nth-child(even) td { background: #f5f7fa } .wide { overflow-x: auto } .soft { color: #5b6675 }
-svg { width: 100%; height: auto; max-width: 760px } pre { background: #f5f7fa; padding: 1rem; overflow-x: auto }
-.bar { display: inline-block; width: 100px; height: 9px; background: #e3e8ee; vertical-align: middle }
-.bar span { display: block; height: 9px; background: #0b6e99 } details { margin: .4rem 0 } .bad { color: #b3261e }
-"""
+_PAGE: Final = Path(__file__).with_name("files") / "report.html"  # The page with places for its parts.
 
 
 def write_report(store: ResultStore) -> Path:
@@ -56,36 +48,28 @@ def write_report(store: ResultStore) -> Path:
     rows = [row for _, those, _ in found for row in those]
     summaries = summarize(rows, experiment.varies)
     missing = len(experiment.points) - len(found)
-    parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8>",
-        f"<title>{escape(experiment.name)}: netsum sim</title>",
-        '<meta name=viewport content="width=device-width"><style>' + _STYLE + "</style>",
-        f"<h1>{escape(experiment.name)}</h1>",
-        f"<p>{escape(experiment.question)}</p>" if experiment.question else "",
-        *(f"<p>{escape(part)}</p>" for part in experiment.about.split("\n\n") if part),
-        f'<p class="{"bad" if missing else "soft"}">{len(found)} of {len(experiment.points)} points are computed.</p>',
-        *(f"<h2>{escape(title)}</h2>{svg}" for title, svg in _plots(experiment, summaries)),
-        "<h2>Results</h2>",
-        f"<p class=soft>{' '.join(checked(rows))} Medians over seeds, with 95 % bootstrap intervals from three seeds on. "
-        "The bound is the time that the packets of in-network aggregation take on one link.</p>",
-        _table(experiment.varies, summaries),
-        "<h2>Why not faster</h2>",
-        "<p class=soft>What can limit each job, from what was counted with one seed; what explains most first.</p>",
-        *_whys(found),
-        "<h2>Topology</h2>",
-        draw(found[0][0].settings),
-        "<h2>The experiment's file</h2>",
-        f"<pre>{escape(experiment.text)}</pre>",
-        f"<p class=soft>Set on the command line: {escape(str(dict(experiment.overrides)))}</p>"
-        if experiment.overrides
-        else "",
-        f"<p class=soft>Programs and sources: {store.stamp[:16]}. What the simulator leaves out: docs/simulator.md.</p></html>",
-    ]
+    plots = _plots(experiment, summaries)
+    texts = (experiment.question, *experiment.about.split("\n\n"))
+    overrides = f"<p class=soft>Set on the command line: {escape(str(dict(experiment.overrides)))}</p>"
+    page = Template(_PAGE.read_text(encoding="utf-8")).substitute(
+        name=escape(experiment.name),
+        about="\n".join(f"<p>{escape(text)}</p>" for text in texts if text),
+        state="bad" if missing else "soft",
+        computed=f"{len(found)} of {len(experiment.points)} points are computed.",
+        plots="\n".join(f"<h2>{escape(title)}</h2>{svg}" for title, svg in plots),
+        checked=" ".join(checked(rows)),
+        results=_table(experiment.varies, summaries),
+        whys="\n".join(_whys(found)),
+        topology=draw(found[0][0].settings),
+        text=escape(experiment.text),
+        overrides=overrides if experiment.overrides else "",
+        stamp=store.stamp[:16],
+    )
     path = store.folder / "report.html"
     try:
-        for at, (_, svg) in enumerate(_plots(experiment, summaries)):
+        for at, (_, svg) in enumerate(plots):
             (store.folder / f"plot{at + 1}.svg").write_text(svg, encoding="utf-8")
-        path.write_text("\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+        path.write_text(page, encoding="utf-8")
     except OSError as error:
         raise ResultStoreError(f"cannot write {path}: {error.strerror or error}") from None
     return path
