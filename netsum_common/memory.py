@@ -14,6 +14,7 @@ from numba.extending import intrinsic
 from netsum_common.compiled import Integer, compiled_inline
 
 __all__ = [
+    "add_release",
     "compare_bytes",
     "copy_bytes",
     "fence",
@@ -24,6 +25,7 @@ __all__ = [
     "pointer",
     "prefetch",
     "prefetch_to_write",
+    "replace_acquire",
     "store_release",
 ]
 
@@ -92,6 +94,34 @@ def store_release(typing_context: Any, address: Any, number: Any) -> Any:
         return target.get_dummy_value()
 
     return types.void(address, number), generate
+
+
+@intrinsic
+def replace_acquire(typing_context: Any, address: Any, old: Any, new: Any) -> Any:
+    """Store 32 bits where `old` is; returns whether it was there: then others' writes before their last release are visible."""
+    del typing_context
+
+    def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del target, signature
+        place = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
+        words = [builder.trunc(each, ir.IntType(32)) for each in arguments[1:]]
+        return builder.extract_value(builder.cmpxchg(place, *words, "acquire", "monotonic"), 1)
+
+    return types.boolean(address, types.int64, types.int64), generate
+
+
+@intrinsic
+def add_release(typing_context: Any, address: Any, number: Any) -> Any:
+    """Add to 32 bits that several threads add to, and make earlier writes visible to those who then read them."""
+    del typing_context
+
+    def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del signature
+        place = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
+        builder.atomic_rmw("add", place, builder.trunc(arguments[1], ir.IntType(32)), "seq_cst")
+        return target.get_dummy_value()
+
+    return types.void(address, types.int64), generate
 
 
 @intrinsic

@@ -31,6 +31,7 @@ FOR_DATAGRAMS, FOR_ROOM = 1, 2  # Reasons for a side to sleep.
 MOST_ROWS: Final = 4096
 MOST_ROW_BYTES: Final = 1 << 13
 MAXIMUM_MESSAGE_BYTES: Final = 1024
+MOST_DESCRIPTORS: Final = 33  # Memory, and a bell of each worker of a job.
 _LENGTHS_AT: Final = 1024
 _REQUEST: Final = struct.Struct("=4sII")
 _MAGIC: Final = b"nsr1"
@@ -99,11 +100,20 @@ class AttachError(NetsumError):
 
 def make_grant(shape: RingShape) -> Grant:
     """Make the memory and the eventfds for a worker; the memory cannot change its size."""
-    memory = os.memfd_create("netsum-rings", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(memory, shape.total)
+    return Grant(make_memory("netsum-rings", shape.total), make_bell(), make_bell())
+
+
+def make_memory(name: str, size: int) -> int:
+    """Make memory of a size that cannot change."""
+    memory = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(memory, size)
     fcntl.fcntl(memory, _F_ADD_SEALS, _SEALS)
-    bells = (os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(2))
-    return Grant(memory, *bells)
+    return memory
+
+
+def make_bell() -> int:
+    """Make an eventfd that wakes one side."""
+    return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
 
 def name_of(switch: tuple[str, int]) -> str:
@@ -132,7 +142,7 @@ def send_message(peer: socket.socket, message: bytes, descriptors: Sequence[int]
 
 def receive_message(peer: socket.socket) -> tuple[bytes, list[int]]:
     """Receive a message and its descriptors, which are closed on exec; no bytes at the end of the connection."""
-    room = socket.CMSG_SPACE(3 * array.array("i").itemsize)
+    room = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)
     message, control, _, _ = peer.recvmsg(MAXIMUM_MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)
     descriptors = array.array("i")
     for level, kind, data in control:
@@ -149,12 +159,12 @@ def shape_requested(message: bytes) -> RingShape | None:
     return shape if shape.is_possible else None
 
 
-def answer(peer: socket.socket, grant: Grant | None, refusal: str = "") -> None:
-    """Answer a worker's request."""
-    if grant is None:
+def answer(peer: socket.socket, granted: Sequence[int] | None, refusal: str = "") -> None:
+    """Answer a worker's request, with descriptors if it is granted."""
+    if granted is None:
         send_message(peer, refusal.encode())
     else:
-        send_message(peer, _GRANTED, grant)
+        send_message(peer, _GRANTED, granted)
 
 
 def attach(
@@ -166,6 +176,22 @@ def attach(
     which lasts as long as the rings are used, and the descriptors that the switch passed. Raises AttachError if no switch
     listens there, or it refuses.
     """
+    peer, descriptors = ask(switch, own, _REQUEST.pack(_MAGIC, *shape), timeout_s)
+    if len(descriptors) != len(Grant._fields) or os.fstat(descriptors[0]).st_size < shape.total:
+        peer.close()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise AttachError(f"the switch at {switch[0]}:{switch[1]} passed too little memory")
+    return peer, Grant(*descriptors)
+
+
+def ask(
+    switch: tuple[str, int], own: socket.socket, request: bytes, timeout_s: float
+) -> tuple[socket.socket, list[int]]:
+    """Send a worker's request to a switch on this machine; return the connection, and the descriptors that it granted.
+
+    `own`: as for `attach`. Raises AttachError if no switch listens there, or it refuses.
+    """
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     descriptors: list[int] = []
     try:
@@ -173,16 +199,13 @@ def attach(
         peer.connect(name_of(switch))
         if not is_trusted(peer):
             raise AttachError(f"another user's process listens for the switch at {switch[0]}:{switch[1]}")
-        send_message(peer, _REQUEST.pack(_MAGIC, *shape), [own.fileno()])
+        send_message(peer, request, [own.fileno()])
         message, descriptors = receive_message(peer)
-        if message != _GRANTED or len(descriptors) != len(Grant._fields):
+        if message != _GRANTED:
             reason = message.decode(errors="replace") or "it closed the connection"
             raise AttachError(f"the switch at {switch[0]}:{switch[1]} shares no memory: {reason}")
-        grant = Grant(*descriptors)
-        if os.fstat(grant.memory).st_size < shape.total:
-            raise AttachError(f"the switch at {switch[0]}:{switch[1]} passed too little memory")
         peer.setblocking(False)
-        return peer, grant
+        return peer, descriptors
     except (OSError, AttachError) as error:
         peer.close()
         for descriptor in descriptors:

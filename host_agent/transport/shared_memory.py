@@ -14,6 +14,7 @@ from numba import types
 from host_agent.errors import MisuseError
 from host_agent.protocol.core import WorkerCore
 from host_agent.transport.exchange import LINKS, Operations, exchange
+from host_agent.transport.in_place_link import InPlaceLink
 from host_agent.transport.system_calls import POLLFD, POLLIN, poll
 from host_agent.transport.udp import Bind, UdpLink
 from netsum_common.compiled import Integer, Record, Records, compiled
@@ -260,15 +261,17 @@ class LocalLink(UdpLink):
 def link_to(core: WorkerCore, bind: Bind) -> UdpLink:
     """Return the link that NETSUM_LINK asks for: "udp", "memory", or "auto", which is memory where the switch shares it.
 
+    "program", for tests: this worker runs the switch's program itself.
+
     Raises MisuseError if the variable has another value, or the switch shares no memory and it must; and as for `UdpLink`.
     """
     wanted = os.environ.get(LINK_VARIABLE) or "auto"
-    if wanted not in ("auto", "memory", "udp"):
+    if wanted not in ("auto", "memory", "udp", "program"):
         raise MisuseError(f"{LINK_VARIABLE}: expected auto, memory or udp, not {wanted!r}")
     if wanted == "udp":
         return UdpLink(core, bind)
-    link = LocalLink(core, bind)
-    if wanted == "memory" and not link.is_attached:
+    link = InPlaceLink(core, bind) if wanted == "program" else LocalLink(core, bind)
+    if wanted != "auto" and not link.is_attached:
         link.close()
         raise MisuseError(f"{LINK_VARIABLE} asks for shared memory, but {link.refusal}; unset it for UDP")
     return link

@@ -65,6 +65,9 @@ _, _SHIFT_JOB_ID, _MASK_JOB_ID = _LAYOUT["job_id"]
 _, _SHIFT_WORKER_ID, _MASK_WORKER_ID = _LAYOUT["worker_id"]
 _, _SHIFT_NUM_WORKERS, _MASK_NUM_WORKERS = _LAYOUT["num_workers"]
 _, _SHIFT_POOL_INDEX, _MASK_POOL_INDEX = _LAYOUT["pool_index"]
+POOL_INDEX_AT: Final = (
+    4 * _LAYOUT["pool_index"][0] + (16 - _SHIFT_POOL_INDEX) // 8
+)  # Byte of a datagram, of 16 bits.
 _, _SHIFT_EXPONENT, _MASK_EXPONENT = _LAYOUT["exponent"]
 _, _SHIFT_LEVEL, _MASK_LEVEL = _LAYOUT["level"]
 _, _SHIFT_COMPLETER, _MASK_COMPLETER = _LAYOUT["completer"]

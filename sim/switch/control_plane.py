@@ -14,6 +14,7 @@ from sim.switch import ir
 from sim.switch.entries import Match, TableEntry
 from sim.switch.extern_memory import ExternMemory, MeterRate, write_meter
 from sim.switch.layout import Context
+from sim.switch.lending import Counts
 from sim.switch.packets import Packets
 from sim.switch.profile_memory import ProfileMemory
 from sim.switch.replication import Replica, Replication
@@ -49,6 +50,7 @@ class ControlPlane(ABC):
         for name, memory in self._tables.items():
             if name.endswith(GROWTH_TABLE) and memory.table.default_params == (BMV2_GROWTH_BYTES,):
                 memory.set_default(memory.default.action, (self.growth_bytes,))
+        self._lent: list[Counts] = []
         self._version = 0
         self._dirty = True
 
@@ -77,6 +79,11 @@ class ControlPlane(ABC):
     @abstractmethod
     def restore_state(self, state: Any) -> None:
         """Restore a saved state."""
+
+    def _collect(self) -> None:
+        """Add what others count who run the program with these entries."""
+        for each in self._lent:
+            each.collect(self._externs, self._tables)
 
     def _changed(self) -> None:
         self._dirty = True
@@ -146,11 +153,13 @@ class ControlPlane(ABC):
     def direct_counter_read(self, table: str, entry: TableEntry) -> tuple[int, int]:
         """Return (packets, bytes) that matched an entry."""
         with self._lock:
+            self._collect()
             return _count(self._direct_counter(table, entry))
 
     def direct_counter_write(self, table: str, entry: TableEntry, packets: int, size: int) -> None:
         """Set an entry's (packets, bytes)."""
         with self._lock:
+            self._collect()
             _set_count(self._direct_counter(table, entry), packets, size)
 
     def _direct_counter(self, table: str, entry: TableEntry) -> NDArray[np.uint64]:
@@ -233,11 +242,13 @@ class ControlPlane(ABC):
     def counter_read(self, name: str, index: int) -> tuple[int, int]:
         """Return a counter's (packets, bytes)."""
         with self._lock:
+            self._collect()
             return _count(self._externs.counter(name, index))
 
     def counter_write(self, name: str, index: int, packets: int, size: int) -> None:
         """Set a counter's (packets, bytes)."""
         with self._lock:
+            self._collect()
             _set_count(self._externs.counter(name, index), packets, size)
 
     def meter_config(self, name: str, index: int, rates: Sequence[MeterRate] | None) -> None:

@@ -115,6 +115,10 @@ class ExternMemory:
         cell = arrays[name][index]
         return cell
 
+    def rows(self) -> list[NDArray[np.uint64]]:
+        """Return the value sets as `sync` wrote them."""
+        return list(self._vset_rows.values())
+
     def arrays(self) -> list[NDArray[Any]]:
         """Return every array that packets change, in a fixed order."""
         return [*self.registers, *self.counters.values(), *self.meters.values()]

@@ -1,6 +1,7 @@
 """Memory for a batch under way: packets in flight, output rows, digests, and running the machine code."""
 
 import struct
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +70,19 @@ class Flight:
         view[self._now] = now_ns // 1000
         status = self.machine.run(self._address)
         return self.result(copy=copy) if status == DONE else self.resume(status, copy=copy)
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """Return all memory that the context points at."""
+        out: list[NDArray[Any]] = [self.out_frames, self.out_lengths, self.out_ports]
+        return [
+            *out,
+            self.slots,
+            self.free,
+            self.scratch,
+            self.digest_rows,
+            self.rings["ingress"],
+            self.rings["egress"],
+        ]
 
     def make_room(self, count: int, frame_bytes: int) -> None:
         """Make room for the likely need of a batch of `count` frames, each of at most this length."""

@@ -5,7 +5,6 @@ Files are written under a temporary name and renamed, and carry a checksum, so t
 harm.
 """
 
-import contextlib
 import ctypes
 import functools
 import hashlib
@@ -18,6 +17,7 @@ from typing import Any
 import llvmlite
 from llvmlite import binding
 
+from netsum_common.machine_objects import host_target, load_code
 from netsum_common.sources import sources_stamp
 from sim.switch import ir
 from sim.switch.codegen.module import write_module
@@ -28,10 +28,10 @@ _MAGIC = b"netsum-object-1\n"
 class Machine:
     """Compiled code of one program; `run`, at `address`, takes the context's address and returns a status."""
 
-    def __init__(self, engine: Any, *, cached: bool) -> None:
-        self._engine = engine
+    def __init__(self, code: bytes, *, cached: bool) -> None:
+        self.code = code  # An object file.
         self.cached = cached
-        self.address: int = engine.get_function_address("run")
+        self._engine, self.address = load_code(code)
         self.run: Callable[[int], int] = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(self.address)
 
 
@@ -41,18 +41,7 @@ def default_cache_dir() -> Path:
     return Path(named or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "netsum")
 
 
-def _new_target_machine() -> Any:
-    # Newer llvmlite initializes by itself and refuses the call.
-    with contextlib.suppress(RuntimeError):
-        binding.initialize()
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    return binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=1, jit=True
-    )
-
-
-_target_machine = functools.cache(_new_target_machine)
+_target_machine = functools.cache(host_target)
 
 
 @functools.cache
@@ -131,8 +120,4 @@ def compile_program(program: ir.Program, cache_dir: str | os.PathLike[str] | Non
     _target_machine()
     key = hashlib.sha256((program.fingerprint + _engine_fingerprint()).encode()).hexdigest()
     code, cached = kept_object(f"{key}.o", cache_dir, lambda: _compile(program))
-    empty = binding.parse_assembly("")
-    engine = binding.create_mcjit_compiler(empty, _new_target_machine())  # The engine owns it.
-    engine.add_object_file(binding.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    return Machine(engine, cached=cached)
+    return Machine(code, cached=cached)

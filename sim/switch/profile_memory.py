@@ -1,6 +1,9 @@
 """One action profile's members and groups: as the control plane wrote them, and as arrays for machine code."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.switch import ir
 from sim.switch.action_words import find_action, pack_action
@@ -129,4 +132,8 @@ class ProfileMemory:
                 members += indices
             self._spans, self._lists = spans, np.array([*members, 0], np.uint64)
             self.dirty = False
-        return [int(a.ctypes.data) for a in (self._records, self._spans, self._lists)]
+        return [int(a.ctypes.data) for a in self.arrays()]
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays at these addresses."""
+        return [self._records, self._spans, self._lists]

@@ -4,6 +4,7 @@ Failures raise `EntryError` or `UnknownNameError` with the reason.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,3 +77,7 @@ class Replication:
         words[at["groups"]] = self._group_rows.ctypes.data
         words[at["sessions"]] = self._session_rows.ctypes.data
         words[at["replicas"]] = self._replicas.ctypes.data
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays whose addresses `sync` wrote."""
+        return [self._group_rows, self._session_rows, self._replicas]

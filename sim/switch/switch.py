@@ -14,6 +14,7 @@ from sim.switch import ir
 from sim.switch.control_plane import ControlPlane
 from sim.switch.flight import Flight
 from sim.switch.layout import CONTEXT, Context
+from sim.switch.lending import Counts, Lending
 from sim.switch.machine import compile_program
 from sim.switch.packets import Packets
 from sim.switch.saved_state import Digest, SwitchState, shared_parts
@@ -27,6 +28,7 @@ PASSES_LIMIT = 256
 STEPS_LIMIT = 16384
 _identities = itertools.count()
 _STATISTICS = CONTEXT[CONTEXT.index("dropped_ingress") :]
+_KEPT_WORDS = ("groups", "sessions", "replicas", "random", "steps_limit", "passes_limit")
 
 
 class Switch(ControlPlane):
@@ -119,6 +121,37 @@ class Switch(ControlPlane):
             yield self._flight
             self._collect_digests()
 
+    def lend(self, frame_bytes: int) -> Lending:
+        """Return what others need to run the program with the present entries on registers of their own.
+
+        `frame_bytes`: the longest frame that they will have.
+        """
+        with self._lock:
+            if self._dirty:
+                self._sync()
+            flight = Flight(self.program, self._flight.machine, self._context)
+            flight.make_room(1, frame_bytes)
+            at, words = self._context.words, self._words.copy()
+            kept = [at[name] for name in _KEPT_WORDS]
+            words[: len(CONTEXT)] = flight.words[: len(CONTEXT)]
+            words[kept] = self._words[kept]
+            shared = [*self._replication.arrays(), *self._externs.rows()]
+            own = [*flight.arrays(), *self._externs.meters.values()]
+            counts = [Counts(name, array, None) for name, array in self._externs.counters.items()]
+            for name, table in self._tables.items():
+                shared += table.shared_arrays()
+                own.append(table.meters)
+                counts.append(Counts(name, table.counters, dict(table.entries)))
+            self._lent += counts
+            code, registers = self._flight.machine.code, self._externs.registers
+            return Lending(code, self._context, words, shared, own, counts, registers)
+
+    def end_lending(self, counts: list[Counts]) -> None:
+        """Take the last counts of a program that was lent, and no more of them."""
+        with self._lock:
+            self._collect()
+            self._lent = [each for each in self._lent if each not in counts]
+
     def _sync(self) -> None:
         profiles = any(p.dirty for p in self._profiles.values())
         for name, table in self._tables.items():
@@ -156,6 +189,7 @@ class Switch(ControlPlane):
 
     def counter_arrays(self) -> list[NDArray[np.uint64]]:
         """Return the program's counts, (packets, bytes) in each cell; views that are valid until entries change."""
+        self._collect()
         direct = [each.counters for each in self._tables.values() if each.table.with_counters]
         return [*self._externs.counters.values(), *direct]
 

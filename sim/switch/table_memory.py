@@ -134,7 +134,7 @@ class TableMemory:
 
     def number(self, entry: TableEntry) -> int:
         """Return the number of the entry with this key (and priority), or raise `UnknownNameError`."""
-        number = self.numbers.get(self._identity(entry))
+        number = self.number_of(entry)
         if number is None:
             raise UnknownNameError(f"table {self.table.name} has no entry with key {entry.key}")
         return number
@@ -316,3 +316,12 @@ class TableMemory:
         if self.profile is not None:
             context[first + 5 : first + 8] = self.profile.addresses()
         self.dirty = False
+
+    def shared_arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays of entries whose addresses `sync` wrote."""
+        profile = [] if self.profile is None else self.profile.arrays()
+        return [self.rows, self.records, *profile]
+
+    def number_of(self, entry: TableEntry) -> int | None:
+        """Return the number of the entry with this key, None if it is not there."""
+        return self.numbers.get(self._identity(entry))

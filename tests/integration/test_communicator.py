@@ -48,7 +48,7 @@ def joined(switch: LoopbackSwitch, timeout_s: float = DEADLINE_S) -> Iterator[li
         ]
 
 
-link = pytest.fixture(each_link, scope="module", params=["udp", "memory"], autouse=True)
+link = pytest.fixture(each_link, scope="module", params=["udp", "memory", "program"], autouse=True)
 
 
 @pytest.fixture(scope="module")
@@ -388,7 +388,12 @@ def test_a_switch_killed_and_restarted(link: str) -> None:
         for futures in begun:
             error = futures[-1].exception(DEADLINE_S)
             assert isinstance(error, SwitchSilentError)
-            assert {"udp": "connection refused", "memory": "taken back the memory"}[link] in str(error)
+            reasons = {
+                "udp": "connection refused",
+                "memory": "taken back the memory",
+                "program": "lent its program",
+            }
+            assert reasons[link] in str(error)
         for error in on_all(workers, lambda worker: worker.barrier()):
             assert isinstance(error, BrokenCommunicatorError)
             assert "new admission" in str(error)

@@ -18,7 +18,7 @@ SHAPE = (40, 50)
 DEADLINE_S = 400.0
 
 
-link = pytest.fixture(each_link, scope="module", params=["udp", "memory"], autouse=True)
+link = pytest.fixture(each_link, scope="module", params=["udp", "memory", "program"], autouse=True)
 
 
 @pytest.fixture(scope="module", params=[0, 20_000], ids=["loss-free", "lossy"])

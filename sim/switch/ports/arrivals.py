@@ -13,21 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from netsum_common.compiled import Array, Integer, compiled
+from netsum_common.frames import HEADER_BYTES, lost, swap16, swap32, write_headers
 from netsum_common.memory import copy_bytes
 from netsum_common.sockets import CONTROL_BYTES, MSG_DONTWAIT, UDP_GRO, recvmmsg
 from sim.switch.ports.abi import ADDRESS_BYTES, EVENT_DATA_WORD, await_events, realtime_ns
-from sim.switch.ports.frames import (
-    DROPPED_IN,
-    HEADER_BYTES,
-    OVERSIZED,
-    RECEIVED,
-    RECEIVED_BYTES,
-    PortRecord,
-    lost,
-    swap16,
-    swap32,
-    write_headers,
-)
+from sim.switch.ports.frames import DROPPED_IN, OVERSIZED, RECEIVED, RECEIVED_BYTES, PortRecord
 from sim.switch.ports.kinds import RECEIVERS
 
 

@@ -15,6 +15,7 @@ from contextlib import ExitStack, suppress
 
 import numpy as np
 
+from netsum_common.lent_program import LendingRequest, lending_requested
 from netsum_common.rings import (
     SWITCH_PROCESSOR,
     Grant,
@@ -26,6 +27,7 @@ from netsum_common.rings import (
     receive_message,
     shape_requested,
 )
+from sim.switch.ports.lending import Lender, Loan
 from sim.switch.ports.shared_memory import ATTACHED, BROKEN, FREE, LEFT, RINGS, SHARE
 
 MOST_RINGS = 128  # How many workers can be attached at a time; those beyond use the ports themselves.
@@ -42,11 +44,16 @@ class Attachments:
     """Sockets at which workers ask for rings, and the rings of those who did; a thread of its own serves them.
 
     `addresses`: the address and UDP port of each switch port, beside which its workers ask. `positions`: the position of
-    each switch port among the driver's. Raises OSError if another process has such a socket.
+    each switch port among the driver's. `lender`: lends the switch's program. Raises OSError if another process has such
+    a socket.
     """
 
     def __init__(
-        self, addresses: Mapping[int, tuple[str, int]], positions: Mapping[int, int], poller: select.epoll
+        self,
+        addresses: Mapping[int, tuple[str, int]],
+        positions: Mapping[int, int],
+        poller: select.epoll,
+        lender: Lender,
     ) -> None:
         # rings, used, spin_ns: as in `shared_memory.MemoryInbox`. A record is written before its state says that it is
         # attached, and again when `tidy` has taken it back.
@@ -55,6 +62,8 @@ class Attachments:
         self.spin_ns = np.zeros(2, np.int64)
         self._positions = positions
         self._poller = poller
+        self._lender = lender
+        self._borrowers: dict[socket.socket, tuple[Loan, int]] = {}
         self._held: dict[int, tuple[Grant, mmap.mmap]] = {}
         self._freed = threading.Event()
         self._connections: dict[socket.socket, int | None] = {}
@@ -82,6 +91,7 @@ class Attachments:
         for opened in [*self._connections, *self._ports, self._stopped]:
             opened.close()
         self._selector.close()
+        self._lender.close()
         for at in list(self._held):
             self._free(at)
 
@@ -127,7 +137,8 @@ class Attachments:
         except OSError:
             message, descriptors = b"", []
         try:
-            if self._connections[connection] is None and message and len(descriptors) == 1:
+            fresh = self._connections[connection] is None and connection not in self._borrowers
+            if fresh and message and len(descriptors) == 1:
                 self._attach(connection, port, message, descriptors[0])
                 return
         finally:
@@ -136,14 +147,18 @@ class Attachments:
         self._leave(connection)
 
     def _attach(self, connection: socket.socket, port: int, message: bytes, descriptor: int) -> None:
-        shape = shape_requested(message)
+        shape, borrowing = shape_requested(message), lending_requested(message)
         try:
             # The address to which the kernel says a socket is bound is the worker's: no other socket can have it.
             with socket.socket(fileno=os.dup(descriptor)) as theirs:
-                ip, udp_port = theirs.getsockname()
+                host, udp_port = theirs.getsockname()
                 bound = theirs.family == socket.AF_INET and theirs.type == socket.SOCK_DGRAM and udp_port != 0
+                ip = int.from_bytes(socket.inet_aton(host), "big")
         except (OSError, ValueError, TypeError):
             bound = False
+        if borrowing is not None and bound:
+            self._lend(connection, borrowing, port, ip, udp_port)
+            return
         free = self._free_rings()
         if shape is None or not bound or free is None:
             reason = (
@@ -161,7 +176,7 @@ class Attachments:
         ring["down_lengths"], ring["down_rows"] = base + shape.down_lengths, base + shape.down_rows
         ring["up_tail"] = ring["down_head"] = ring["down_tail"] = ring["unpublished"] = 0
         ring["bell"], ring["port"], ring["position"] = grant.worker_bell, port, self._positions[port]
-        ring["ip"], ring["udp_port"] = int.from_bytes(socket.inet_aton(ip), "big"), udp_port
+        ring["ip"], ring["udp_port"] = ip, udp_port
         self._held[free] = grant, memory
         self._connections[connection] = free
         # Every write to an eventfd wakes an edge-triggered poll; so it need not be read.
@@ -172,6 +187,21 @@ class Attachments:
         os.eventfd_write(grant.switch_bell, 1)  # A switch that sleeps has not said so in this memory.
         try:
             answer(connection, grant)
+        except OSError:
+            self._leave(connection)
+
+    def _lend(
+        self, connection: socket.socket, request: LendingRequest, port: int, ip: int, udp_port: int
+    ) -> None:
+        loan = self._lender.enter(request, port, ip, udp_port)
+        if isinstance(loan, str):
+            answer(connection, None, loan)
+            self._leave(connection)
+            return
+        self._borrowers[connection] = loan, request.member
+        loan.connections.append(connection)
+        try:
+            answer(connection, [loan.descriptor, *loan.bells])
         except OSError:
             self._leave(connection)
 
@@ -191,6 +221,8 @@ class Attachments:
         at = self._connections.pop(connection)
         self._selector.unregister(connection)
         connection.close()
+        if connection in self._borrowers:
+            self._lender.leave(*self._borrowers.pop(connection))
         if at is not None:
             self.rings[at]["state"] = LEFT
             self._share_processors()

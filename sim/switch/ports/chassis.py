@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +12,9 @@ import numpy as np
 from netsum_common.switch_options import CPU_PORT
 from sim.switch import Digest, Packets, Switch, ir
 from sim.switch.control_plane import ControlPlane
+from sim.switch.lending import Lending
 from sim.switch.ports.driver import PortDriver
+from sim.switch.ports.lending import LendError, Loan
 from sim.switch.ports.loop import ATTEND, NO_SUCH_PORT, RECEIVED_FRAMES, STATUS, UNFINISHED, engine_of
 from sim.switch.ports.pcap import Capture
 from sim.switch.ports.turns import Turns
@@ -65,6 +67,8 @@ class Chassis:
         self.turn = Turns()  # Held by the thread that reads or writes the installed switch.
         if ports is not None:
             self.turn.interrupt = ports.wake
+            if ports.lender is not None:
+                ports.lender.owner = self
         self._look_at = 0.0
         self._installed: _Installed | None = None
         self._epoch_ns = time.monotonic_ns()
@@ -86,10 +90,29 @@ class Chassis:
 
     def install(self, switch: ControlPlane | None, listener: Listener | None = None) -> None:
         """Put a switch in, or take it out; call it with the turn held."""
+        if self.ports is not None and self.ports.lender is not None:
+            self.ports.lender.revoke()
         if switch is None:
             self._installed = None
         else:
             self._installed = _Installed(switch, listener, learns=bool(switch.program.digests))
+
+    def lend(self, make: Callable[[Lending], Loan], frame_bytes: int) -> Loan:
+        """Make a loan of the installed program; see `lending.Owner`."""
+        with self.turn:
+            installed = self._installed
+            if installed is None or not isinstance(installed.switch, Switch):
+                raise LendError("it has no program to lend")
+            if self.capture is not None:
+                raise LendError("it captures packets")
+            return make(installed.switch.lend(frame_bytes))
+
+    def end_loan(self, loan: Loan) -> None:
+        """Take the counts of a loan of the program, if that is still installed."""
+        with self.turn:
+            installed = self._installed
+            if installed is not None and isinstance(installed.switch, Switch):
+                installed.switch.end_lending(loan.counts)
 
     def program_statistics(self) -> dict[str, int]:
         """Count the packets that the installed program's target dropped, by reason; empty without a program."""

@@ -8,23 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from netsum_common.compiled import Array, Integer, compiled
+from netsum_common.frames import ETHERNET_BYTES, UDP_BYTES, find_datagram, get16, get32, lost, swap16, swap32
 from netsum_common.sockets import MSG_DONTWAIT, SEGMENT_CONTROL_BYTES, sendmmsg
-from sim.switch.ports.frames import (
-    DROPPED_OUT,
-    ETHERNET_BYTES,
-    NOT_UDP,
-    REFUSED,
-    SENT,
-    SENT_BYTES,
-    UDP_BYTES,
-    PortRecord,
-    find_datagram,
-    get16,
-    get32,
-    lost,
-    swap16,
-    swap32,
-)
+from sim.switch.ports.frames import DROPPED_OUT, NOT_UDP, REFUSED, SENT, SENT_BYTES, PortRecord
 from sim.switch.ports.kinds import TRANSMITTERS
 
 MOST_RUN_BYTES = 65_000  # Most bytes of a run of datagrams: the system takes 65,507 as one message.

@@ -15,6 +15,7 @@ from netsum_common.closing import Closing
 from netsum_common.errors import NetsumError
 from sim.switch.ports.attaching import Attachments
 from sim.switch.ports.frames import STATISTICS, PortRecord
+from sim.switch.ports.lending import Lender
 from sim.switch.ports.loop import Engine, forward, receive_alone, transmit_alone
 from sim.switch.ports.shared_memory import MemoryInbox, MemoryOutbox
 
@@ -65,6 +66,9 @@ class PortDriver(Closing, ABC):
             work=np.zeros(2, np.int64),
         )
         self._attachments: Attachments | None = None
+        self.lender: Lender | None = (
+            None  # Lends the program to workers that attach; None without shared memory.
+        )
         self._resources = ExitStack()
         self._poller = self._resources.enter_context(select.epoll())
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -99,13 +103,14 @@ class PortDriver(Closing, ABC):
         UDP port that programs see. Raises PortUnavailableError if another switch shares memory at such an address.
         """
         positions = {number: int(self._position_of_port[number]) for number in addresses}
+        own_ip = int.from_bytes(socket.inet_aton(next(iter(addresses.values()))[0]), "big")
+        self.lender = Lender(own_ip, shown_port, self.record.drop_ppm)
         try:
-            shared = self._attachments = Attachments(addresses, positions, self._poller)
+            shared = self._attachments = Attachments(addresses, positions, self._poller, self.lender)
         except OSError as fault:
             raise PortUnavailableError(f"cannot share memory with workers: {fault.strerror}") from None
         self._resources.callback(shared.close)
         one = np.ones(1, np.int64)
-        own_ip = int.from_bytes(socket.inet_aton(next(iter(addresses.values()))[0]), "big")
         self._inbox = MemoryInbox(
             below=self._inbox,
             rings=shared.rings,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from netsum_common.compiled import Array, Integer, compiled
+from netsum_common.frames import lost, put16
 from netsum_common.memory import copy_bytes, load8, load16, load32, load_acquire, store_release
 from netsum_common.sockets import MSG_DONTWAIT, last_errno, monotonic_ns, sendmmsg
 from sim.switch.ports.abi import LINK_ADDRESS_BYTES, await_events
@@ -31,8 +32,6 @@ from sim.switch.ports.frames import (
     SENT_BYTES,
     PortRecord,
     finish_checksum,
-    lost,
-    put16,
 )
 from sim.switch.ports.kinds import RECEIVERS, TRANSMITTERS
 

@@ -13,6 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from netsum_common.compiled import Array, Integer, compiled, compiled_inline
+from netsum_common.frames import (
+    ETHERNET_BYTES,
+    HEADER_BYTES,
+    UDP_BYTES,
+    find_datagram,
+    get16,
+    get32,
+    lost,
+    write_headers,
+)
 from netsum_common.memory import (
     copy_bytes,
     fence,
@@ -37,21 +47,13 @@ from sim.switch.ports.abi import realtime_ns
 from sim.switch.ports.frames import (
     DROPPED_IN,
     DROPPED_OUT,
-    ETHERNET_BYTES,
-    HEADER_BYTES,
     OVERSIZED,
     QUEUE_FULL,
     RECEIVED,
     RECEIVED_BYTES,
     SENT,
     SENT_BYTES,
-    UDP_BYTES,
     PortRecord,
-    find_datagram,
-    get16,
-    get32,
-    lost,
-    write_headers,
 )
 from sim.switch.ports.kinds import RECEIVERS, TRANSMITTERS, receive, transmit
 

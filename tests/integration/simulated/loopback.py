@@ -34,11 +34,10 @@ class LoopbackSwitch:
         self._switch.tables.set_switch_address("127.0.0.1", OWN_MAC)
         self._ports = UdpPorts([(port, 0) for port in range(workers)], drop_ppm=drop_ppm)
         self._ports.share_memory(self._ports.addresses, UDP_PORT)
-        chassis = Chassis(self._ports)
-        with chassis.turn:
-            chassis.install(self._switch.engine)
-        self._turn = chassis.turn
-        self._forwarding = Forwarding(chassis)
+        self.chassis = Chassis(self._ports)
+        with self.chassis.turn:
+            self.chassis.install(self._switch.engine)
+        self._forwarding = Forwarding(self.chassis)
         self._workers = workers
         self._up = False
 
@@ -62,7 +61,7 @@ class LoopbackSwitch:
     def start_job(self, slots: int = 16, quorum: int = 0) -> list[tuple[Admission, tuple[str, int]]]:
         """Admit a job on fresh UDP ports; returns each worker's admission and address to bind."""
         addresses = [_free_address(worker) for worker in range(self._workers)]
-        with self._turn:
+        with self.chassis.turn:
             job = self._switch.start_job(
                 "job",
                 [WorkerEndpoint(port, ip, mac_at(port), udp) for port, (ip, udp) in enumerate(addresses)],
