@@ -1,9 +1,9 @@
 """A switch's program, lent to the workers of one job on its machine: what they share, and the request for it.
 
 Each worker calls the program's machine code on its own packets. The memory belongs to one epoch of one job and has no file. It
-holds the machine code, the tables as they are when the first worker asks, registers that begin at 0 with a lock for each slot, a
-mailbox of each worker for each pool index, and what each worker alone uses: the context that the code is called with, packets
-under way, counters.
+holds the machine code, the tables as they are when the first worker asks, registers that begin at 0 with a lock for each slot;
+for each pool index the lanes of its last RESULT, and two mailboxes of each worker, for RESULTs and for STATUSes; and what each
+worker alone uses: the context that the code is called with, packets under way, counters.
 """
 
 import mmap
@@ -27,7 +27,7 @@ LENT: Final = np.dtype(
             *("private", "private_bytes", "context_words"),
             # Positions in the context.
             *("in_frames", "out_frames", "out_count", "now_us"),
-            *("addresses", "locks", "signals", "generations", "lengths", "results", "statuses"),
+            *("addresses", "locks", "signals", "boxes", "lanes"),
         )
     ]
 )
@@ -35,6 +35,7 @@ LENT: Final = np.dtype(
 
 ADDRESS: Final = np.dtype([("port", np.int64), ("ip", np.int64), ("udp_port", np.int64), ("state", np.int64)])
 """A worker's, by which frames are delivered to it, and its state."""
+ADDRESS_BYTES: Final = ADDRESS.itemsize
 AWAITED, PRESENT, GONE = range(3)
 """States of a worker: it has not attached yet; it has; its connection has ended."""
 
@@ -43,7 +44,9 @@ LOCK_BYTES: Final = LINE_BYTES  # A slot's lock: 0, or 1 + the worker that holds
 SIGNAL_BYTES: Final = 2 * LINE_BYTES
 CAME, SLEEPS = 0, LINE_BYTES
 """A worker's signals: how often its mailboxes were filled, modulo 2^32; 1 while the worker sleeps."""
-STATUS_BYTES: Final = LINE_BYTES
+BOX_BYTES: Final = LINE_BYTES
+"""A mailbox: how often it was filled, modulo 2^32; the datagram's length; its first bytes, or all of it."""
+SHORT_BYTES: Final = BOX_BYTES - 8  # Longer datagrams have their lanes elsewhere.
 MOST_MEMBERS: Final = 32
 MOST_SLOTS: Final = 1024
 _REQUEST: Final = struct.Struct("=4sQIIII")
@@ -94,6 +97,7 @@ class Borrowed:
         for name, start in (("shared", self.base), ("private", self.base + own)):
             pairs = self._integers(int(lent[f"{name}_words"]), 2 * int(lent[f"{name}_count"])).reshape(-1, 2)
             self.words[pairs[:, 0]] = start + pairs[:, 1]
+        self.addresses = np.frombuffer(self.memory, ADDRESS, int(lent["members"]), int(lent["addresses"]))
         begin = int(lent["code"])
         self.engine, self.address = load_code(self.bytes[begin : begin + int(lent["code_bytes"])].tobytes())
 

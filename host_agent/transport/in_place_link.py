@@ -3,7 +3,7 @@
 import contextlib
 import os
 import socket
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +12,19 @@ from host_agent.protocol.core import WorkerCore
 from host_agent.transport.in_place import ROWS, STATE, LentSwitch
 from host_agent.transport.system_calls import POLLFD, POLLIN
 from host_agent.transport.udp import Bind, UdpLink
+from host_agent.wire.constants import HEADER_BYTES as OWN_HEADER_BYTES
 from netsum_common.frames import HEADER_BYTES
-from netsum_common.lent_program import ADDRESS, GONE, LENT, LINE_BYTES, Borrowed, LendingRequest
+from netsum_common.lent_program import (
+    BOX_BYTES,
+    GONE,
+    LINE_BYTES,
+    SIGNAL_BYTES,
+    Borrowed,
+    LendingRequest,
+)
 from netsum_common.rings import AttachError, ask
 
 ATTACH_TIMEOUT_S: Final = 5.0
-SPIN_NS: Final = 20_000
-"""How long a worker looks into its mailboxes before it sleeps, where the job's workers have a processor each."""
 
 
 class InPlaceLink(UdpLink):
@@ -57,7 +63,7 @@ class InPlaceLink(UdpLink):
             found.append(f"the lent program needs more memory (status {state['ran_dry']})")
         if state["holder"]:
             member = int(state["holder"]) - 1
-            ended = self.ends.addresses[member]["state"] == GONE
+            ended = self._borrowed.addresses[member]["state"] == GONE
             found.append(
                 f"worker {member} of this switch {'ended' if ended else 'has stopped'} while it held a slot, for which "
                 f"{state['locked_out']} packets were given up"
@@ -103,10 +109,10 @@ class InPlaceLink(UdpLink):
         finally:
             os.close(memory)
         self._connection, self._borrowed = connection, borrowed
-        has_processor = admission.num_workers <= len(os.sched_getaffinity(0))
-        self.ends = ends_over(borrowed, request.member, self._wake, SPIN_NS if has_processor else 0)
-        self.ends.bells[:] = self._bells
-        self.ends.poll_fds["fd"] = [self._bells[request.member], self._wake_fd, connection.fileno()]
+        self._borrower = borrower_of(borrowed, request.member, self._wake)
+        self.ends = self._borrower.ends
+        self._borrower.bells[:] = self._bells
+        self._borrower.poll_fds["fd"] = [self._bells[request.member], self._wake_fd, connection.fileno()]
 
     def _give_back(self, for_all: bool = True) -> None:
         """Use UDP; `for_all`: end the connection in forked children too, which may still hold it."""
@@ -119,7 +125,7 @@ class InPlaceLink(UdpLink):
             for bell in self._bells:
                 os.close(bell)
             self._connection = None
-            del self._borrowed
+            del self._borrowed, self._borrower
 
 
 def row_bytes_for(core: WorkerCore) -> int:
@@ -128,51 +134,50 @@ def row_bytes_for(core: WorkerCore) -> int:
     return LINE_BYTES * (-(-(core.row_bytes + HEADER_BYTES) // LINE_BYTES) | 1)
 
 
-def ends_over(borrowed: Borrowed, member: int, wake: npt.NDArray[np.int64], spin_ns: int) -> LentSwitch:
+class Borrower(NamedTuple):
+    """A worker's link over a lent program, with what the link's state has the addresses of."""
+
+    ends: LentSwitch
+    bells: npt.NDArray[np.int64]
+    poll_fds: npt.NDArray[np.void]
+    kept: tuple[Any, ...]
+
+
+def borrower_of(borrowed: Borrowed, member: int, wake: npt.NDArray[np.int64]) -> Borrower:
     """Return the link over a lent program, without descriptors."""
-    lent, words, memory = borrowed.lent, borrowed.words, borrowed.memory
+    lent, words = borrowed.lent, borrowed.words
     members, boxes, row_bytes = int(lent["members"]), 4 * int(lent["slots"]), int(lent["row_bytes"])
-    room = np.zeros(ROWS * row_bytes + 2 * LINE_BYTES, np.uint8)
-    first = LINE_BYTES + -room.ctypes.data % LINE_BYTES
-    rows = room[first:][: ROWS * row_bytes].reshape(ROWS, row_bytes)
+    room = np.zeros((ROWS + 1) * row_bytes + 2 * LINE_BYTES, np.uint8)
+    first = -(room.ctypes.data + OWN_HEADER_BYTES) % LINE_BYTES + LINE_BYTES  # Lanes begin on a cache line.
     state = np.zeros(1, STATE)
-    state["member"], state["code"], state["context"] = member, borrowed.address, words.ctypes.data
-    state["rows"], state["base"], state["spin_ns"] = rows.ctypes.data, borrowed.base, spin_ns
-    own = int(lent["addresses"]) + member * ADDRESS.itemsize
-    port = np.frombuffer(memory, ADDRESS, 1, own)["port"].astype(np.uint16)
-    frame_bytes = np.zeros(1, np.int32)
+    for name in ("members", "slots", "row_bytes", "drop_ppm", "own_ip", "own_port", "out_count", "now_us"):
+        state[name] = lent[name]
+    for name in ("addresses", "locks", "signals", "boxes", "lanes"):
+        state[name] = borrowed.base + int(lent[name])
     at, out = int(lent["in_frames"]), int(lent["out_frames"])
-    words[at + 1], words[at + 2], words[at + 3] = row_bytes, frame_bytes.ctypes.data, port.ctypes.data
-    capacity, stride = int(words[out + 4]), int(words[out + 1])
-
-    def leaving(word: int, kind: npt.DTypeLike, size: int) -> Any:
-        return np.frombuffer(memory, kind, size, int(words[word]) - borrowed.base)
-
-    poll_fds = np.zeros(3, POLLFD)
-    poll_fds["fd"] = -1
-    poll_fds["events"] = POLLIN
-    mailboxes = np.frombuffer(memory, np.uint32, members * boxes, int(lent["generations"]))
-    return LentSwitch(
-        wake,
-        np.zeros(2, np.int64),
-        state,
-        np.frombuffer(memory, LENT, 1),
-        np.frombuffer(memory, ADDRESS, members, int(lent["addresses"])),
-        words,
-        rows,
-        np.zeros(ROWS, np.int32),
-        frame_bytes,
-        port,
-        leaving(out + 3, np.uint16, capacity),
-        leaving(out + 2, np.int32, capacity),
-        leaving(out, np.uint8, capacity * stride).reshape(capacity, stride),
-        mailboxes.reshape(members, boxes),
-        np.zeros(boxes, np.uint32),
-        np.frombuffer(memory, np.uint32, members * boxes, int(lent["lengths"])).reshape(members, boxes),
-        np.zeros(boxes, np.int64),
-        np.zeros(members, np.int64),
-        np.random.default_rng(member).integers(1, 1 << 63, 1, np.uint64),
-        np.zeros(members, np.int64),
-        poll_fds,
-        np.ones(1, np.int64),
-    )
+    state["member"] = member
+    state["code"], state["context"], state["input"] = borrowed.address, words.ctypes.data, at
+    state["rows"] = room.ctypes.data + first
+    state["taken"] = state["rows"] + ROWS * row_bytes
+    state["own"] = state["boxes"] + member * boxes * BOX_BYTES
+    state["signal"] = state["signals"] + member * SIGNAL_BYTES
+    state["out_frames"], state["out_stride"], state["out_lengths"], state["out_ports"] = words[out : out + 4]
+    fields: Any = STATE.fields
+    places = {name: state.ctypes.data + fields[name][1] for name in ("frame_bytes", "port")}
+    state["port"] = borrowed.addresses[member]["port"]
+    words[at + 1], words[at + 2], words[at + 3] = row_bytes, places["frame_bytes"], places["port"]
+    bells, poll_fds = np.zeros(members, np.int64), np.zeros(3, POLLFD)
+    poll_fds["fd"], poll_fds["events"] = -1, POLLIN
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "lengths": np.zeros(ROWS, np.int32),
+        "framed": np.zeros(ROWS, np.int64),
+        "seen": np.zeros(boxes, np.uint32),
+        "told": np.zeros(members, np.int64),
+        "draws": np.random.default_rng(member).integers(1, 1 << 63, 1, np.uint64),
+        "bells": bells,
+        "poll_fds": poll_fds,
+    }
+    for name, array in arrays.items():
+        state[name] = array.ctypes.data
+    ends = LentSwitch(wake, np.zeros(2, np.int64), state)
+    return Borrower(ends, bells, poll_fds, (borrowed, room, arrays))

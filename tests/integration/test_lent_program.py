@@ -21,8 +21,8 @@ import pytest
 from controller.jobs import WorkerEndpoint
 from host_agent.communicator import Communicator
 from host_agent.errors import MissingWorkersError, MisuseError, SwitchSilentError
-from host_agent.transport.in_place import fetch, next_datagram, send
-from host_agent.transport.in_place_link import InPlaceLink, ends_over
+from host_agent.transport.in_place import fetch, free_rows, next_datagram, send
+from host_agent.transport.in_place_link import InPlaceLink, borrower_of
 from host_agent.wire import Admission
 from host_agent.wire import constants as c
 from host_agent.wire.header import Header
@@ -102,21 +102,21 @@ class Borrowers:
             ip = int.from_bytes(socket.inet_aton(ip_at(member)), "big")
             assert self.loan.enter(member, member, ip, 40_000 + member)
             self.mapped.append(Borrowed(self.loan.descriptor, member))
-            self.ends.append(ends_over(self.mapped[-1], member, np.zeros(1, np.int64), 0))
+            self.ends.append(borrower_of(self.mapped[-1], member, np.zeros(1, np.int64)))
             self.ends[-1].bells[:] = self.loan.bells
 
     def send(self, member: int, datagram: bytes) -> None:
-        ends = self.ends[member]
-        ends.rows[0, : len(datagram)] = np.frombuffer(datagram, np.uint8)
-        ends.lengths[0] = len(datagram)
+        ends = self.ends[member].ends
+        rows, lengths = free_rows(ends)
+        rows[0, : len(datagram)] = np.frombuffer(datagram, np.uint8)
+        lengths[0] = len(datagram)
         send(ends, 1)
 
     def received(self, member: int) -> list[bytes]:
-        ends, found = self.ends[member], []
-        for _ in range(2):  # A look finds the mailboxes that follow the last ones, the next one all others.
-            fetch(ends)
-            while (datagram := next_datagram(ends))[1] >= 0:
-                found.append(ctypes.string_at(*datagram))
+        ends, found = self.ends[member].ends, []
+        fetch(ends)
+        while (datagram := next_datagram(ends))[1] >= 0:
+            found.append(ctypes.string_at(*datagram))
         return found
 
     def registers(self) -> list[npt.NDArray[np.uint8]]:

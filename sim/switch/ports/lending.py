@@ -14,12 +14,12 @@ from netsum_common.errors import NetsumError
 from netsum_common.lent_program import (
     ADDRESS,
     AWAITED,
+    BOX_BYTES,
     GONE,
     LENT,
     LOCK_BYTES,
     PRESENT,
     SIGNAL_BYTES,
-    STATUS_BYTES,
     LendingRequest,
 )
 from netsum_common.rings import make_bell, make_memory
@@ -81,10 +81,8 @@ class Loan:
         lent["addresses"] = places.take(count * ADDRESS.itemsize)
         lent["locks"] = places.take(request.slots * LOCK_BYTES)
         lent["signals"] = places.take(count * SIGNAL_BYTES)
-        lent["generations"] = places.take(count * 2 * indices * 4)
-        lent["lengths"] = places.take(count * 2 * indices * 4)
-        lent["results"] = places.take(count * indices * request.row_bytes, mmap.PAGESIZE)
-        lent["statuses"] = places.take(count * indices * STATUS_BYTES)
+        lent["boxes"] = places.take(count * 2 * indices * BOX_BYTES, mmap.PAGESIZE)
+        lent["lanes"] = places.take(indices * request.row_bytes, mmap.PAGESIZE)
         self.descriptor = make_memory("netsum-lent", places.end)
         self._memory = mmap.mmap(self.descriptor, places.end)
         whole = np.frombuffer(self._memory, np.uint8)
