@@ -235,8 +235,16 @@ def _linear(core: Record) -> Integer:
 
 @compiled
 def _cubic(core: Record, now_ns: Integer) -> Integer:
-    """Return CUBIC's window, in bytes: the congested one plus 0.4 (t - K)^3 segments, t in seconds (RFC 9438, section 4.2)."""
-    reached = core.largest_bytes * 3 // 4 * 1_000_000_000 // _SEGMENT  # K^3, of milliseconds
+    """Return CUBIC's window, in bytes."""
+    bend_ms = cubic_inflection_ms(core.largest_bytes * 3 // 10, np.int64(_SEGMENT))
+    since_ms = min((now_ns - core.largest_ns) // _MS - bend_ms, np.int64(1 << 18))
+    return core.largest_bytes + cubic_growth(since_ms, np.int64(_SEGMENT))
+
+
+@compiled
+def cubic_inflection_ms(fall: Integer, segment: Integer) -> Integer:
+    """Return CUBIC's K, after which a window has grown by its fall again: K^3 = fall / 0.4 segments (RFC 9438, section 4.2)."""
+    reached = fall * 5 // 2 * 1_000_000_000 // segment
     low, high = np.int64(0), np.int64(1 << 18)
     while high - low > 1:
         middle = (low + high) // 2
@@ -244,8 +252,13 @@ def _cubic(core: Record, now_ns: Integer) -> Integer:
             low = middle
         else:
             high = middle
-    since = min((now_ns - core.largest_ns) // _MS - low, np.int64(1 << 18))
-    return core.largest_bytes + since * since // 1000 * since // 1000 * _SEGMENT * 4 // 10_000
+    return low
+
+
+@compiled
+def cubic_growth(since_ms: Integer, segment: Integer) -> Integer:
+    """Return by how much CUBIC's window is above that at the inflection: 0.4 t^3 segments, t in seconds."""
+    return since_ms * since_ms // 1000 * since_ms // 1000 * segment * 4 // 10_000
 
 
 # Trials.

@@ -87,8 +87,12 @@ RULES: Final[dict[str, Rule]] = {
     "topology.core_rate": _kinds(*(kind for kind in KINDS if kind != "star")),
     "topology.mtu": _kinds(*KINDS),
     "topology.mark": (
-        lambda *given: _has_flows(*given) or is_on(CONGESTION_WINDOW),
-        "a job of another contender, or a congestion window",
+        lambda settings, table: (
+            _has_flows(settings, table)
+            or is_on(CONGESTION_WINDOW)
+            or any(flow.flow for flow in settings.background)
+        ),
+        "a job of another contender, a flow, or a congestion window",
     ),
     "switch.queue_pkts": (lambda _, switch: switch.service, "service"),
     "controller.delay": _NETSUM,
@@ -155,6 +159,9 @@ RULES: Final[dict[str, Rule]] = {
     "background": (
         lambda settings, flow: flow.start < min(flow.stop, settings.run.limit + 1),
         "a start before its stop, and up to [run] limit",
+    ),
+    **dict.fromkeys(
+        ("background.packet", "background.burst", "background.gaps"), (lambda _, flow: flow.rate, "rate")
     ),
     **dict.fromkeys((f"transport.{each.name}" for each in fields(TransportTable)), _FLOWS),
     **dict.fromkeys(("run.check", "run.fast_forward"), _NETSUM),

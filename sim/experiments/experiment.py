@@ -296,6 +296,8 @@ def _check(settings: Settings) -> None:
     for at, flow in enumerate(settings.background):
         if flow.source == flow.target:
             raise SettingError(f"background[{at}]: expected another target than its source, {flow.source}")
+        if (flow.rate > 0) == (flow.flow != ""):
+            raise SettingError(f"background[{at}]: expected either a rate or a flow")
     if settings.topology.kind != "file":
         check_packets(settings, settings.topology.mtu)
 

@@ -20,6 +20,7 @@ from sim.experiments.experiment import Point, check_packets
 from sim.experiments.settings import EventTable, JobTable, Settings, TopologyTable
 from sim.network.engine.scripts import DELAY, DROP
 from sim.network.graph import Node
+from sim.network.messages import add_flow
 from sim.network.network import Network
 from sim.network.parameters import BackgroundTraffic, Bursts, Faults, HostCost, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch
@@ -286,10 +287,12 @@ def _add_traffic(point: Point, scenario: Scenario) -> None:
         for key, name in (("source", flow.source), ("target", flow.target)):
             if name not in scenario.topology.hosts:
                 raise SettingError(f"background[{at}].{key}: expected the name of a host, found {name!r}")
+        ends = scenario.network.by_name[flow.source], scenario.network.by_name[flow.target]
+        if flow.flow:
+            add_flow(scenario.network, *ends, flow.flow, flow.start, flow.stop)
+            continue
         scenario.network.add_traffic(
-            scenario.network.by_name[flow.source],
-            scenario.network.by_name[flow.target],
-            BackgroundTraffic(flow.rate, flow.packet, flow.burst, flow.gaps, flow.start, flow.stop),
+            *ends, BackgroundTraffic(flow.rate, flow.packet, flow.burst, flow.gaps, flow.start, flow.stop)
         )
 
 

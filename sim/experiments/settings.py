@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from host_agent.wire.constants import MAX_CHILDREN, MAX_JOB_ID, MAX_WORLD_SIZE, POOL_SLOTS
 from netsum_common.lane_counts import LINK_LANES, SOFTWARE_LANES
-from sim.network.engine.engine_records import GAPS
+from sim.network.engine.engine_records import CONTROLS, GAPS
 from sim.peers.table import PEERS
 from topologies.fields import Fields, flag_field, integer_field, text_field
 from topologies.generated import KINDS, MAX_FAT_TREE_PORTS, MAX_HOSTS
@@ -271,7 +271,8 @@ class BackgroundTable:
 
     source: str = _key(text_field)
     target: str = _key(text_field)
-    rate: int = _key(_rate_bps)
+    rate: int = _key(_rate_bps, 0, "0: what its flow's window allows")
+    flow: str = _key(_choice(*CONTROLS), "", "the congestion control of a TCP flow")
     packet: int = _key(_whole(60, 65535), 1514, "bytes of a frame")
     burst: int = _key(_whole(1, 512), 1, "packets at once")
     gaps: str = _key(_choice(*GAPS), "even", "between bursts; uniform: from 0 to twice the mean", _RANDOM)

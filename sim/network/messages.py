@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sim.network.engine.engine_records import NEVER, PS_PER_NS, RING
+from sim.network.engine.engine_records import CONTROLS, NEVER, PS_PER_NS, RING
 from sim.network.engine.events import MESSAGE_READY, push
-from sim.network.engine.flows import PER_PACKET, RING_ACKNOWLEDGED, TAKES_TURN, TO_PYTHON, WITHIN_HOST
+from sim.network.engine.flows import RING_ACKNOWLEDGED, TAKES_TURN, TO_PYTHON, WITHIN_HOST
+from sim.network.engine.tcp import ALPHA_ONE, PER_PACKET
 
 if TYPE_CHECKING:
     from sim.network.graph import Node
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 INITIAL_RTO_NS = 50_000_000
 """Retransmission timeout before the first round trip was measured: longer than any queue of these networks, but far below RFC
 6298's second, which is meant for the Internet."""
+_ENDLESS: Final = 1 << 50  # Bytes of a flow that does not end.
+_FLOW_WINDOW: Final = 4096  # Packets of it that may be outstanding.
 _LONGEST_NS: Final = 10**15  # Longer than any run; a longer delay would be no number of picoseconds.
 
 
@@ -187,8 +190,28 @@ class Messages:
                 largest_window=window,
                 rto_ps=max(transport.least_rto_ns, INITIAL_RTO_NS) * PS_PER_NS,
                 least_rto_ps=transport.least_rto_ns * PS_PER_NS,
+                epoch_ps=-1,
+                least_rtt_ps=NEVER,
+                alpha=ALPHA_ONE,
             )
         rings = np.zeros((len(network.flows), room), RING)
         rings["order"] = RING_ACKNOWLEDGED
         network.add_rings(rings)
         return first
+
+
+def add_flow(
+    network: Network, source: Node, target: Node, control: str, start_ns: int = 0, stop_ns: int = 10**12
+) -> None:
+    """Let a host send to another all that a congestion control of `engine_records.CONTROLS` allows; no run waits for its end."""
+    messages = Messages(network, TransportParameters(window=_FLOW_WINDOW))
+    messages.send(source, target, _ENDLESS, delay_ns=start_ns)
+    messages.install()
+    network.world["messages_left"] -= 1
+    number = len(network.flows) - 1
+    network.flows[number]["control"] = CONTROLS.index(control)
+
+    def stop() -> None:
+        network.flows[number]["end_number"] = network.flows[number]["next_number"]
+
+    network.at(stop_ns, stop)

@@ -178,9 +178,22 @@ FLOW: Final = record(
     # The congestion window, in thousandths of a packet.
     *("window", "threshold", "largest_window"),
     "recover",  # losses before this packet have already reduced the window
-    "ecn",
+    "control",  # an index of `CONTROLS`
+    # CUBIC's: the congested window, that before its reduction, and Reno's; times of its curve.
+    *("congested", "before", "estimate", "epoch_ps", "inflection_ms"),
+    # DCTCP's: packets seen and those that were marked since a round began, its end, and their mean share.
+    *("seen", "seen_marked", "round_ends", "alpha"),
     # Round trips.
-    *("srtt_ps", "rttvar_ps", "rto_ps", "least_rto_ps", "backoff", "deadline_ps", "timer_set"),
+    *(
+        "srtt_ps",
+        "least_rtt_ps",
+        "rttvar_ps",
+        "rto_ps",
+        "least_rto_ps",
+        "backoff",
+        "deadline_ps",
+        "timer_set",
+    ),
     # The receiver's fields.
     *("expected", "ack_every"),
     "unacknowledged",  # packets since the last acknowledgement
@@ -220,6 +233,9 @@ PLACE: Final = record(
 
 GAPS: Final = ("even", "uniform", "poisson")
 """Intervals of background traffic: all the same; evenly distributed between 0 and twice the mean; exponentially distributed."""
+
+CONTROLS: Final = ("", "cubic", "dctcp")
+"""Congestion controls of flows; the first is that of RFC 5681, which peers have."""
 
 GENERATOR: Final = record(
     *("source", "target", "packet_bytes", "interval_ps", "until_ps"),

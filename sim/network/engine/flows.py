@@ -6,7 +6,8 @@ The model, after RFC 5681 (congestion control), RFC 6298 (timer) and RFC 9002 (l
   first missing packet; a packet that is out of order, marked, or the last in the sender's window is acknowledged at once;
 - an acknowledgement waits for at most one packet of its host, as with fair queueing at hosts (RFC 8290);
 - a packet is lost when a transmission three or more after its own was acknowledged (RFC 9002, section 6.1.1);
-- slow start, then one packet more per round trip; all losses or marks of a window halve it once (RFC 5681, RFC 3168);
+- slow start, then one packet more per round trip; all losses or marks of a window halve it once (RFC 5681, RFC 3168); the
+  windows of background flows are those of `sim.network.engine.tcp`;
 - a timer after RFC 6298; when it expires, all outstanding packets count as lost, and the window becomes one packet.
 
 There is no handshake, no timer delays an acknowledgement, and a flow that pauses keeps its window: all three favour the
@@ -28,9 +29,9 @@ from sim.network.engine.engine_records import FLOW, LINK, MESSAGE, NODE, PACKET,
 from sim.network.engine.events import CONTROL, FLOW_TIMER, MESSAGE_READY, push
 from sim.network.engine.links import send
 from sim.network.engine.packets import ACKNOWLEDGEMENT, SEGMENT, packet_of, release, take_packet
+from sim.network.engine.tcp import LEAST_WINDOW, PER_PACKET, grow, host_queue_is_full, shrink, take_marks
 from sim.network.engine.ways import link_towards
 
-PER_PACKET: Final = 1000  # Windows are counted in thousandths of a packet.
 PACKET_THRESHOLD: Final = 3  # kPacketThreshold of RFC 9002.
 WITHIN_HOST: Final = -1
 TO_PYTHON: Final = -2
@@ -41,7 +42,6 @@ TAKES_TURN: Final = -3
 _SENT: Final = -4  # Value of a message's `flow` once its last packet was sent; its next event ends a turn.
 RING_ACKNOWLEDGED: Final = -1
 _RING_LOST: Final = -2
-_LEAST_WINDOW: Final = 2 * PER_PACKET
 _MOST_BACKOFF: Final = 6
 _PERCENT: Final = 100
 
@@ -205,6 +205,8 @@ def _send_what_may_be(world: Record, number: Integer) -> None:
     fresh = min(flow.end_number, flow.acknowledged + world.flow_window) - flow.next_number
     for left in range(min(room, flow.lost + fresh) - 1, -1, -1):
         last = np.int64(left == 0)
+        if host_queue_is_full(world, flow):
+            break
         if flow.lost > 0:
             _send_again(world, number, last)
         else:
@@ -284,9 +286,8 @@ def on_acknowledgement(world: Record, row: Integer) -> None:
         _take_sample(flow, rtt_ps)
         flow.backoff = 0
         flow.deadline_ps = world.now_ps + flow.rto_ps
-        _grow(flow, fresh)
-    if marked != 0 and packet >= flow.recover:
-        _shrink(flow)
+        grow(world, flow, fresh)
+    take_marks(flow, packet, fresh, marked)
     if order > flow.order_acknowledged:
         flow.order_acknowledged = order
     _find_losses(world, number)
@@ -332,7 +333,7 @@ def _find_losses(world: Record, number: Integer) -> None:
             flow.lost += 1
             flow.outstanding -= 1
             if packet >= flow.recover:
-                _shrink(flow)
+                shrink(flow)
 
 
 @compiled
@@ -347,7 +348,8 @@ def on_flow_timer(world: Record, number: Integer) -> None:
         push(world, flow.deadline_ps, np.int64(FLOW_TIMER), number, np.int64(0))
         return
     flow.timeouts += 1
-    flow.threshold = max(flow.outstanding * PER_PACKET // 2, _LEAST_WINDOW)
+    flow.epoch_ps = np.int64(-1)
+    flow.threshold = max(flow.outstanding * PER_PACKET // 2, LEAST_WINDOW)
     flow.window = PER_PACKET
     flow.recover = flow.next_number
     flow.backoff = min(flow.backoff + 1, _MOST_BACKOFF)
@@ -361,23 +363,8 @@ def on_flow_timer(world: Record, number: Integer) -> None:
 
 
 @compiled
-def _grow(flow: Record, fresh: Integer) -> None:
-    if flow.window < flow.threshold:
-        flow.window += fresh * PER_PACKET
-    else:
-        flow.window += fresh * PER_PACKET * PER_PACKET // flow.window
-    flow.window = min(flow.window, flow.largest_window)
-
-
-@compiled
-def _shrink(flow: Record) -> None:
-    flow.window = max(flow.window // 2, _LEAST_WINDOW)
-    flow.threshold = flow.window
-    flow.recover = flow.next_number
-
-
-@compiled
 def _take_sample(flow: Record, rtt_ps: Integer) -> None:
+    flow.least_rtt_ps = min(flow.least_rtt_ps, rtt_ps)
     if flow.srtt_ps == 0:
         flow.srtt_ps = rtt_ps
         flow.rttvar_ps = rtt_ps // 2

@@ -33,6 +33,8 @@ AWAY: Tables = {"event": {"at": "1us", "action": "controller-away"}}
 DOWN: Tables = {**SHORT, "event": {"at": "1us", "action": "switch-down"}}
 CROSS: Tables = {"background": {"source": "h2", "target": "h1", "rate": "5gbit"}}
 
+FLOW: Tables = {"background": {"source": "h2", "target": "h1", "flow": "cubic"}}
+
 CASES: list[tuple[str, Any, Tables, Tables]] = [
     ("topology.file", "star-4", {}, {"topology": {"kind": "file"}}),
     ("topology.hosts", 8, {"topology": {"kind": "fat-tree"}}, {}),
@@ -114,6 +116,9 @@ CASES: list[tuple[str, Any, Tables, Tables]] = [
     ("event.worker", 1, AWAY, KILLED),
     ("background.start", "1ms", {"background": CROSS["background"] | {"stop": "1us"}}, CROSS),
     ("background.start", "1ms", {**CROSS, "run": {"limit": "1us"}}, CROSS),
+    ("background.packet", 500, FLOW, CROSS),
+    ("background.burst", 5, FLOW, CROSS),
+    ("background.gaps", "poisson", FLOW, CROSS),
     ("transport.segment", 500, {}, RING),
     ("transport.headers", 10, {}, RING),
     ("transport.window", 1, {}, RING),

@@ -100,6 +100,10 @@ def test_copies_of_a_job_share_hosts_or_have_their_own() -> None:
             "another target than its source",
         ),
         (
+            JOB + '[[background]]\nsource = "h1"\ntarget = "h2"\nrate = "1gbit"\nflow = "cubic"',
+            r"background\[0\]: expected either a rate or a flow",
+        ),
+        (
             JOB + '[[background]]\nsource = "h1"\ntarget = "h2"\nrate = "1gbit"\npacket = 9000',
             r"background\[0\].packet: expected at most 1514 bytes, found 9000",
         ),
