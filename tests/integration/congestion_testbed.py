@@ -11,13 +11,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import topologies
 from docs.tables import DATA
 from netsum.bench.machine import machine_and_date
 from netsum.bench.testbeds import NETSUM
 
+TOPOLOGIES = Path(topologies.__file__).parent / "files"
 FIELD_BYTES = 1514  # A full frame of TCP; of its data 1,448 bytes.
 SAMPLE_S = 0.05
 FILLED_BYTES = 10_000_000  # So many bytes of TCP have arrived before a job begins.
@@ -133,13 +137,22 @@ def least_share(samples: list[tuple[float, int]], seconds: float, rate_bps: floa
     return least * FIELD_BYTES / 1448 * 8 / rate_bps
 
 
+def quiet(topology: str, folder: str) -> str:
+    """Write a topology without its cross traffic, which is no part of a row; returns the file's path."""
+    document = json.loads((TOPOLOGIES / f"{topology}.json").read_text(encoding="utf-8"))
+    path = Path(folder) / f"{topology}.json"
+    path.write_text(json.dumps(document | {"traffic": []}), encoding="utf-8")
+    return str(path)
+
+
 def measure(row: Row, name: str, repeats: int) -> dict[str, list[float]]:
     """Run a row both ways in turn; returns what each way gave, in the order of the table's columns."""
     found: dict[str, list[list[float]]] = {"0": [], "1": []}
-    netsum(
-        *("testbed", "up", row.topology, "--testbed", name, "--switch", row.switch),
-        *("--rate", row.rate, "--queue", str(row.queue)),
-    )
+    with TemporaryDirectory() as folder:
+        netsum(
+            *("testbed", "up", quiet(row.topology, folder), "--testbed", name, "--switch", row.switch),
+            *("--rate", row.rate, "--queue", str(row.queue)),
+        )
     try:
         for way in ("0", "1") * repeats:
             with flows(row, name) as samples:
