@@ -228,9 +228,11 @@ def _linear(core: Record) -> Integer:
     """Return by how much a window grows in a round at least.
 
     CUBIC has 0.53 segments beside Reno (RFC 9438, section 4.3). But a job's packets pass queues both ways, and a loss in either
-    shrinks the window: with twice the losses, about twice the growth gives the same rate.
+    shrinks the window: with twice the losses, about twice the growth gives the same rate. Small windows grow by less, as many
+    workers may meet on a link; but beside others, all of a job together by at least a segment.
     """
-    return min(np.int64(_SEGMENT), core.window_bytes // 16)
+    least = min(np.int64(_SEGMENT), core.window_bytes // 16)
+    return least if core.competes == 0 else max(least, _SEGMENT // core.num_workers)
 
 
 @compiled
@@ -298,4 +300,6 @@ def _go_on_with_trial(core: Record) -> None:
     if core.doubts == TRIALS:
         core.competes = 1 - core.competes
         core.threshold_bytes = _MOST
+        if core.competes != 0 and core.largest_bytes > QUEUE_PACKETS * frame_bytes(core, True):
+            core.threshold_bytes = core.largest_bytes  # Known from the last congestion: no second slow start.
         core.doubts = 0

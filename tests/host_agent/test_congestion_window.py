@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -85,6 +86,29 @@ def test_beside_others_that_fill_the_queue_a_worker_competes_until_packets_are_l
     queues = list(path.run(30_000))[-1000:]
     assert not state["competes"], "the others are gone"
     assert max(queues) <= 2 * QUEUE_PACKETS
+
+
+def test_a_worker_that_competes_again_has_no_second_slow_start() -> None:
+    path = Bottleneck()
+    list(path.run(1000))
+    path.foreign_ns = 20 * MS
+    for _ in path.run(20_000):
+        if path.bench.state["competes"] and path.window > 100 * PACKET:
+            break
+    count_loss(path.bench.state, path.bench.state["next_chunk"], path.bench.now_ns)
+    path.foreign_ns = 0
+    list(path.run(30_000))
+    assert not path.bench.state["competes"]
+    path.foreign_ns = 20 * MS
+    grown: list[int] = []
+    for _ in path.run(20_000):
+        if path.bench.state["competes"] and (not grown or grown[-1] != path.window):
+            grown.append(path.window)
+    known = path.bench.state["largest_bytes"]
+    assert any(each >= known for each in grown)
+    above = [(before, after) for before, after in pairwise(grown) if before >= known]
+    assert above
+    assert all(after < before * 9 // 8 for before, after in above[:5]), "it grows by little from there on"
 
 
 def test_waiting_for_another_worker_is_no_congestion() -> None:

@@ -18,17 +18,22 @@ from docs.tables import DATA
 from host_agent.environment import CONGESTION_WINDOW, is_on
 from netsum.simulation import programs
 from sim.experiments.experiment import parse_experiment
-from sim.experiments.running import Watch, run_point
+from sim.experiments.running import PointResult, Watch, run_point
 
 PROGRAMS = programs()
 SHORT, LONG = "8MiB", "32MiB"
 Rows = dict[str, dict[str, Any]]
 
 
+def result_of(text: str) -> PointResult:
+    """Run an experiment of one point."""
+    (point,) = parse_experiment(text, "congestion", None).points
+    return run_point(point, PROGRAMS, Watch())
+
+
 def run(text: str) -> Rows:
     """Run an experiment; returns the row of each job."""
-    (point,) = parse_experiment(text, "congestion", None).points
-    return {row["job"]: row for row in run_point(point, PROGRAMS, Watch()).rows}
+    return {row["job"]: row for row in result_of(text).rows}
 
 
 def star(
@@ -51,12 +56,14 @@ def star(
     return f"{100 * row['share_of_bound']:.1f} %, {100 * row['lost'] / row['packets_on_links']:.1f} %"
 
 
-def file_of(folder: str, hosts: int, ends: Callable[[int], str], core: dict[str, Any]) -> str:
+EDGE = {"bandwidth": "10gbit", "latency": "2us", "queue": 5000}
+
+
+def file_of(
+    folder: str, hosts: int, ends: Callable[[int], str], core: dict[str, Any], edge: dict[str, Any] = EDGE
+) -> str:
     """Write a topology of hosts on two switches; returns the experiment's table."""
-    links = [
-        {"ends": [f"h{i}", ends(i)], "bandwidth": "10gbit", "latency": "2us", "queue": 5000}
-        for i in range(1, hosts + 1)
-    ]
+    links = [{"ends": [f"h{i}", ends(i)], **edge} for i in range(1, hosts + 1)]
     links.append({"ends": ["s1-p40", "s2-p40"], "latency": "2us", **core})
     topology = {
         "hosts": {f"h{i}": {"ip": f"10.0.0.{i}/24"} for i in range(1, hosts + 1)},
@@ -109,6 +116,42 @@ def beside(queue: int, slots: int) -> str:
     return f"{first:.2f} : {second:.2f}"
 
 
+def beside_tcp(queue: int, flows: int, control: str = "cubic") -> tuple[float, float]:
+    """Return the shares of a link of 100 Mbit/s that a job in a tree and the least of some TCP flows have; 1 is equal."""
+    hosts = 4 + 2 * flows
+    with TemporaryDirectory() as folder:
+        core = {"bandwidth": "100mbit", "latency": "100us", "queue": queue}
+        topology = file_of(
+            folder, hosts, lambda i: f"s{1 if i < 3 or (i > 4 and i % 2) else 2}-p{i}", core, core
+        )
+        background = "".join(
+            f'[[background]]\nsource = "h{at}"\ntarget = "h{at + 1}"\nflow = "{control}"\nstart = "{at}ms"\n'
+            for at in range(5, hosts, 2)
+        )
+        found = result_of(
+            f'{topology}rate = "100mbit"\n[host]\ncost = "measured"\n[run]\nseries = "50ms"\n{background}'
+            f'[[job]]\nsize = "{SHORT}"\nslots = 256\ntree = true\nsparse = "never"\nstart = "2s"\n'
+        )
+    (row,) = found.rows
+    if row["error"]:
+        return 0.0, float(flows + 1)
+    least = float("inf")
+    for at in range(6, hosts + 1, 2):
+        first, *_, last = (
+            each["bytes"]
+            for each in found.series
+            if each["link"] == f"s2>h{at}" and each["time_ns"] >= row["start_ns"]
+        )
+        least = min(least, (last - first) * 8 / (row["duration_ns"] / 1e9) / 1e8)
+    return (flows + 1) * row["share_of_bound"], (flows + 1) * least
+
+
+def tcp_shares(queue: int, flows: int) -> str:
+    """Return both shares as a cell."""
+    ours, theirs = beside_tcp(queue, flows)
+    return f"{ours:.2f} : {theirs:.2f}" if ours else "fails"
+
+
 LOSS = '[[fault]]\nloss = "1%"\n'
 ROWS: dict[str, Callable[[], str]] = {
     "10 Gbit/s, queue 100 kB, 64 slots": lambda: star(64, "100kB"),
@@ -128,6 +171,10 @@ ROWS: dict[str, Callable[[], str]] = {
     **{
         f"{slots} slots beside 256, queue of 64, straggler of 20 ms: its job": partial(straggling, slots)
         for slots in (64, 256)
+    },
+    **{
+        f"100 Mbit/s, queue of {queue:,}: 256 slots beside 1 CUBIC": partial(tcp_shares, queue, 1)
+        for queue in (60, 200, 1000)
     },
 }
 

@@ -4,6 +4,7 @@ import pytest
 
 from sim.experiments.experiment import parse_experiment
 from sim.experiments.running import Watch, run_point
+from tests.sim.experiments.congestion_rows import beside_tcp
 
 STAR = """
 [topology]
@@ -58,3 +59,13 @@ def test_a_job_whose_packets_queues_mark_fills_its_link_without_losses(
     workers = watch.scenario.network.workers
     assert any(worker.core.state["congested"][0] > 0 for worker in workers)
     assert not any(worker.core.state["malformed"][0] > 0 for worker in workers)
+
+
+@pytest.mark.parametrize("queue", [60, 200, 1000])
+def test_a_job_and_a_cubic_flow_get_more_than_seven_tenths_of_an_equal_share(
+    queue: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NETSUM_CONGESTION_WINDOW", "1")
+    ours, theirs = beside_tcp(queue, 1)
+    assert ours > 0.7
+    assert theirs > 0.7
