@@ -15,6 +15,7 @@ from controller.service.states import JobState
 from host_agent.errors import MisuseError
 from host_agent.job_api import jobs_pb2
 from host_agent.joining import AbsentWorkersError, JoinError, Membership, join
+from host_agent.wire.constants import MAX_CHILDREN
 from tests.controller.harness_switches import HarnessTables
 from tests.controller.scripted_clients import PATIENCE_S, Worker, World, world_on
 from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine, fake_network, until
@@ -189,6 +190,17 @@ BESIDE = [
     a_worker_leaves, all_but_one_leave, all_leave, the_last_to_ask_is_killed, a_newcomer_comes, an_operator_restarts_it,
     an_operator_deletes_it, the_switch_restarts,
 ]  # fmt: skip
+
+
+def test_a_newcomer_beyond_those_for_whom_a_switch_can_add_is_refused(tmp_path: Path) -> None:
+    async def told() -> None:
+        async with world_on(tmp_path, fake_network(MAX_CHILDREN + 1)) as world:
+            await world.join("job", MAX_CHILDREN)
+            late = Worker(world, "job", 0, 0, joins=True, host=MAX_CHILDREN + 1)
+            await late.until(lambda: late.ended)
+            assert f"a job has 1 to {MAX_CHILDREN} workers, not {MAX_CHILDREN + 1}" in late.ended
+
+    asyncio.run(told())
 
 
 def begun_again(world: World, before: int) -> bool:

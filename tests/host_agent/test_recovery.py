@@ -318,9 +318,12 @@ def test_a_loss_that_is_found_makes_others_suspect() -> None:
     bench.send()
     asked = set()
     probes = after_probe_timeout(bench)
+    counts = [len(probes)]
     for _ in range(8):
         bench.wait(MS // 10)
         bench.receive(*(status(each, 0b10, 2) for each in probes))
         probes = [each for each in bench.send() if is_probe(each)]
         asked |= {Header.from_bytes(each).chunk for each in probes}
+        counts.append(len(probes))
     assert asked == set(range(64)), "a burst of losses is found in a few round trips"
+    assert counts[:4] == [2, 6, 18, 54], "a PROBE for the chunk, and two more"
