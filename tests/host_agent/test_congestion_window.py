@@ -62,6 +62,22 @@ def test_the_window_keeps_chunks_back_that_slots_would_allow() -> None:
     assert len(bench.send()) == 2
 
 
+def test_a_window_that_keeps_nothing_back_does_not_grow() -> None:
+    """It has not been tried whether the network has room for more (RFC 9002, 7.8)."""
+    bench = BenchCore(workers=2, slots=1024)
+    bench.state["congestion"] = 1
+    windows = set()
+    for _ in range(50):
+        bench.begin(64 * 8)
+        sent = bench.send()
+        assert len(sent) == 8
+        bench.wait(BASE_NS)
+        bench.receive(*(result(each, workers=2, completer=bench.core.admission.rank) for each in sent))
+        bench.core.take_done()
+        windows.add(int(bench.state["window_bytes"]))
+    assert len(windows) == 1
+
+
 def test_alone_a_worker_fills_the_link_and_keeps_few_packets_in_the_queue() -> None:
     path = Bottleneck()
     queues = list(path.run(20_000))[10_000:]
