@@ -50,7 +50,7 @@ def test_a_trainer_has_packages_of_its_own_that_are_named_like_those_of_the_swit
         ("NETSUM_SWITCHES", "two", "NETSUM_SWITCHES: expected a whole number, not 'two'"),
         ("NETSUM_SWITCHES", "3", "expected 1 or 2 switches, not 3"),
         ("NETSUM_SLOTS", "-1", "NETSUM_SLOTS: expected a whole number, not '-1'"),
-        ("NETSUM_LANES", "65", "the program is built for 64, 256 or 1024 lanes, not 65"),
+        ("NETSUM_LANES", "65", "the program is built for 64, 256, 512 or 1024 lanes, not 65"),
     ],
 )
 def test_a_variable_with_a_wrong_value_gets_a_sentence(
