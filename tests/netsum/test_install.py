@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from netsum_common.lane_counts import SOFTWARE_LANES
+
 ROOT = Path(__file__).resolve().parents[2]
 UNTRACKED = {"build", "runs", "netsum.egg-info"}
 PIP_TIMEOUT_S = 900
@@ -132,7 +134,9 @@ def test_the_wheel_holds_its_licences_and_installs_without_an_index(wheel: Path,
     subprocess.run([*pip, str(wheel)], check=True, timeout=PIP_TIMEOUT_S)
     (licences,) = (tmp_path / "env").glob("lib/python*/site-packages/netsum-*.dist-info/licenses")
     assert {each.name for each in licences.iterdir()} == {"LICENSE", "NOTICE"}
-    assert len(list((tmp_path / "env" / "share" / "netsum").glob("netsum_v1model_*.json"))) == 3
+    assert len(list((tmp_path / "env" / "share" / "netsum").glob("netsum_v1model_*.json"))) == len(
+        SOFTWARE_LANES
+    )
     assert (tmp_path / "env" / "share" / "man" / "man1" / "netsum-job.1").is_file()
 
 
