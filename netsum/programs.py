@@ -9,14 +9,13 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from host_agent.errors import NetsumError
-from host_agent.wire.constants import HEADER_BYTES, LANE_BYTES
+from host_agent.wire.admission import packet_bytes
 from netsum.command_errors import UsageError
 from netsum_common.lane_counts import SOFTWARE_LANES
 from netsum_common.logs import recorded
 from netsum_common.targets.capabilities import capabilities_file
 
 BUILD = Path(__file__).resolve().parents[1] / "p4" / "build"  # In a source checkout.
-IP_HEADERS_BYTES = 28  # IPv4 and UDP.
 INSTALLED = Path(sysconfig.get_path("data")) / "share" / "netsum"
 """Folder of a wheel's data files (pyproject.toml, data-files)."""
 
@@ -40,11 +39,6 @@ def check_lanes(lanes: int, mtu: int, network: str) -> None:
             f"packets with {lanes} lanes need an MTU of at least {needed:,} bytes, and {network} has {mtu:,}: use "
             + (f"--lanes {fewer}, or a larger mtu" if fewer < lanes else "a larger mtu")
         )
-
-
-def packet_bytes(lanes: int) -> int:
-    """Return the bytes of an IP packet with so many lanes."""
-    return IP_HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * lanes
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from host_agent.transport.link import Link
 from host_agent.transport.messages import LARGEST_MESSAGE_BYTES, LINK, UdpSocket, make_inbox, make_outbox
 from host_agent.transport.segmentation import MOST_SEGMENTS, segments_towards
 from host_agent.transport.system_calls import POLLFD, POLLIN
-from host_agent.wire.constants import HEADER_BYTES, LANE_BYTES
+from host_agent.wire.admission import packet_bytes
 from host_agent.wire.header import ECT
 from netsum_common.sockets import SOL_UDP, UDP_GRO, enlarge
 
@@ -25,7 +25,6 @@ _KERNEL_OVERHEAD_BYTES: Final = 1280  # Rough cost of a datagram in a socket buf
 _IP_MTU_DISCOVER: Final = 10
 _IP_PMTUDISC_DO: Final = 2
 _IP_MTU: Final = 14
-_IP_HEADERS_BYTES: Final = 28  # IPv4 and UDP.
 
 Bind = tuple[str, int] | socket.socket
 
@@ -101,7 +100,7 @@ class UdpLink(Link):
         """Raise OSError if the longest packets of a core are longer than the route to its switch allows."""
         lanes = core.admission.lanes
         mtu = self._socket.getsockopt(socket.IPPROTO_IP, _IP_MTU)
-        needed = _IP_HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * lanes
+        needed = packet_bytes(lanes)
         if needed > mtu:
             raise OSError(
                 f"its packets with {lanes} lanes have {needed:,} bytes, and the MTU there is {mtu:,}: raise it on this host "
