@@ -267,7 +267,7 @@ def link_to(core: WorkerCore, bind: Bind) -> UdpLink:
     """
     wanted = os.environ.get(LINK_VARIABLE) or "auto"
     if wanted not in ("auto", "memory", "udp", "program"):
-        raise MisuseError(f"{LINK_VARIABLE}: expected auto, memory or udp, not {wanted!r}")
+        raise MisuseError(f"{LINK_VARIABLE}: expected auto, memory, udp or program, not {wanted!r}")
     if wanted == "udp":
         return UdpLink(core, bind)
     link = InPlaceLink(core, bind) if wanted == "program" else LocalLink(core, bind)

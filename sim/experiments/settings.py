@@ -272,7 +272,7 @@ class BackgroundTable:
     source: str = _key(text_field)
     target: str = _key(text_field)
     rate: int = _key(_rate_bps, 0, "0: what its flow's window allows")
-    flow: str = _key(_choice(*CONTROLS), "", "the congestion control of a TCP flow")
+    flow: str = _key(_choice(*CONTROLS[1:]), "", "the congestion control of a TCP flow")
     packet: int = _key(_whole(60, 65535), 1514, "bytes of a frame")
     burst: int = _key(_whole(1, 512), 1, "packets at once")
     gaps: str = _key(_choice(*GAPS), "even", "between bursts; uniform: from 0 to twice the mean", _RANDOM)
