@@ -214,4 +214,7 @@ def write_page(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    write_page(Path(*sys.argv[1:]) if sys.argv[1:] else OUT)
+    try:
+        write_page(Path(*sys.argv[1:]) if sys.argv[1:] else OUT)
+    except BuildError as error:
+        sys.exit(f"error: {error}")
