@@ -57,15 +57,8 @@ STATE: Final = np.dtype(
     [
         (name, np.int64)
         for name in (
-            *(
-                "member",
-                "members",
-                "slots",
-                "row_bytes",
-                "drop_ppm",
-                "own_ip",
-                "own_port",
-            ),  # As LENT has them.
+            # All but member as LENT has them.
+            *("member", "members", "slots", "row_bytes", "drop_ppm", "own_ip", "own_port"),
             # code, context: addresses of the program and of the words it is called with; the others are positions of words.
             *("code", "context", "input", "out_count", "now_us"),
             "rows",  # address of the first datagram to be sent; there is room for a frame's headers before each

@@ -1,4 +1,4 @@
-; A host's end of a cable in `netsum bench veth`. It makes a frame of a test run, which seems to come from the loopback interface,
+; A host's end of a cable in `python -m tests.veth`. It makes a frame of a test run, which seems to come from the loopback interface,
 ; a worker's next contribution and sends it; it counts RESULTs that arrive, and drops them. It is one program since test runs of a
 ; program that is at no interface wait for RCU twice (28 ms). Words in capitals are replaced by numbers before it is compiled.
 ;

@@ -184,16 +184,8 @@ FLOW: Final = record(
     # DCTCP's: packets seen and those that were marked since a round began, its end, and their mean share.
     *("seen", "seen_marked", "round_ends", "alpha"),
     # Round trips.
-    *(
-        "srtt_ps",
-        "least_rtt_ps",
-        "rttvar_ps",
-        "rto_ps",
-        "least_rto_ps",
-        "backoff",
-        "deadline_ps",
-        "timer_set",
-    ),
+    *("srtt_ps", "least_rtt_ps", "rttvar_ps", "rto_ps", "least_rto_ps"),
+    *("backoff", "deadline_ps", "timer_set"),
     # The receiver's fields.
     *("expected", "ack_every"),
     "unacknowledged",  # packets since the last acknowledgement
