@@ -147,9 +147,9 @@ def capabilities(p4info: Path) -> dict[str, str | int | bool]:
         raise BuildError(
             f"{p4info} is not an aggregation program's: it names no registers lane_0, lane_1, …, or no architecture"
         )
-    # Each register array has a cell for each pool index and pass.
+    # Each register array has a cell for each pool index and pass; only Tofino's programs have several passes.
     cells = lanes[0] // pool["versions"]
-    passes = cells // pool["slots"] if "next_pass" in tables else 1
+    passes = cells // pool["slots"]["tna"] if "next_pass" in tables else 1
     has = {name.rpartition(".")[2] for name in registers}
     return {
         "architecture": architecture[1],

@@ -13,7 +13,7 @@ class Capabilities:
 
     architecture: str = "v1model"  # The P4 architecture that it is compiled for; see `Target.architectures`.
     lanes: int = 64  # int32 values a packet carries.
-    slots: int = 1024  # Slots of its registers.
+    slots: int = 4096  # Slots of its registers.
     passes: int = 1  # How often a packet passes through it; above 1, packets are recirculated.
     trees: bool = True  # Whether the switch may have a parent.
     header_only: bool = False  # Whether it leaves out lanes of a RESULT that a worker does not need.

@@ -38,7 +38,7 @@ def note(spec_text: str, comment: str) -> str:
 
 def p4_constants(spec: Spec) -> str:
     """Write the constants as P4 sees them."""
-    protocol, exponent, pool = spec["protocol"], spec["exponent"], spec["pool"]
+    protocol, exponent = spec["protocol"], spec["exponent"]
     header, status = header_bytes(spec["header"]["fields"]), header_bytes(spec["status"]["fields"])
     lines = [
         f"const bit<4> NETSUM_VERSION = {protocol['version']};",
@@ -46,7 +46,6 @@ def p4_constants(spec: Spec) -> str:
         f"const bit<16> MAX_JOB_ID = {protocol['max_job_id']};",
         f"const bit<16> NETSUM_HEADER_BYTES = {header};",
         f"const bit<16> STATUS_HEADER_BYTES = {status};",
-        f"const bit<32> POOL_INDICES = {pool['slots'] * pool['versions']};",
         f"const bit<16> EXPONENT_ALL_ZERO = {exponent['all_zero']};",
     ]
     widths = {field["name"]: field["bits"] for field in spec["header"]["fields"]}
@@ -75,6 +74,12 @@ def p4_tree_constants(spec: Spec) -> str:
         f"const bit<16> CHILD_MASK = {(1 << bits) - 1}; // of the IPv4 identification\n"
         f"#define CHILD_BITS {bits}\n"
     )
+
+
+def p4_pool(spec: Spec, architecture: str) -> str:
+    """Write how many pool indices the registers of an architecture's programs have."""
+    pool = spec["pool"]
+    return f"const bit<32> POOL_INDICES = {pool['slots'][architecture] * pool['versions']};\n"
 
 
 def lane_counts(spec: Spec) -> list[int]:
@@ -109,7 +114,7 @@ def python_constants(spec: Spec) -> str:
         f"TREE_MAX_LEVELS: Final = {spec['tree']['max_levels']}",
         f"COMPLETER_UNKNOWN: Final = 0x{spec['completer']['unknown']:X}",
         "",
-        f"POOL_SLOTS: Final = {pool['slots']}",
+        f"POOL_SLOTS: Final = {max(pool['slots'].values())}  # Of software; a program's capabilities say its own.",
         f"POOL_VERSIONS: Final = {pool['versions']}",
         "",
         f"LANE_BYTES: Final = {lanes['bytes']}",
@@ -206,6 +211,7 @@ def outputs() -> dict[Path, str]:
         DISSECTOR: lua + lua_specification(spec) + WRITTEN_BELOW + written,
     }
     files[ROOT / "p4/shared/tree_constants.p4"] = p4 + p4_tree_constants(spec)
+    files |= {ROOT / "p4" / name / "pool.p4": p4 + p4_pool(spec, name) for name in spec["pool"]["slots"]}
     return files
 
 

@@ -12,6 +12,7 @@
 #include "../shared/types.p4"
 #include "../shared/protocol_headers.p4"
 #include "../shared/tree_constants.p4"
+#include "pool.p4"
 #include "shim.p4"
 #include "../shared/lanes.p4"
 #include "../shared/headers.p4"

@@ -69,7 +69,7 @@ def test_the_compiled_programs_have_what_the_controller_fills(lanes: int) -> Non
     names = ProgramNames(read_p4info(compiled_program(lanes).p4info))
     require_control_surface(names, "it")
     can = read_capabilities(compiled_program(lanes).p4info)
-    assert (can.lanes, can.slots) == (lanes, 1024)
+    assert (can.lanes, can.slots) == (lanes, 4096)
 
 
 def every_kind_of_entry(job: Job) -> list[Entry]:

@@ -80,7 +80,7 @@ class Jobs(RuleBasedStateMachine):
         assert sorted(self.jobs, key=lambda job: job.job_id) == list(self.ledger.jobs)
         assert len({job.job_id for job in self.jobs}) == len(self.jobs)
         slots = [slot for job in self.jobs for slot in range(job.slots.base, job.slots.end)]
-        assert len(slots) == len(set(slots)) == 1024 - self.ledger.free_slots
+        assert len(slots) == len(set(slots)) == 4096 - self.ledger.free_slots
 
 
 TestJobs = Jobs.TestCase
@@ -109,7 +109,7 @@ def test_an_epoch_that_does_not_fit_is_refused(last: int, now: int) -> None:
     ledger = JobLedger(Capabilities(), last_epoch=last)
     with pytest.raises(JobRefusedError, match="the next epoch would be"):
         admit(ledger, "job", now=now)
-    assert ledger.free_slots == 1024
+    assert ledger.free_slots == 4096
 
 
 def test_a_name_is_used_once() -> None:

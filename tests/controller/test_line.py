@@ -10,7 +10,7 @@ from host_agent.job_api import jobs_pb2
 from tests.controller.scripted_clients import Worker, World, world_on
 from tests.controller.service_harness import fake_leaf_spine, fake_network
 
-SLOTS = 1024
+SLOTS = 4096
 ENDS = ["it waited too long", "its worker is gone", "it is deleted", "a rank of its tree is gone"]
 
 

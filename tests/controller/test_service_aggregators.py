@@ -16,7 +16,7 @@ from host_agent.joining import JoinError, Membership, NoSlotsError
 from tests.controller.harness_switches import HarnessSession, HarnessSwitch
 from tests.controller.service_harness import DEADLINE_S, Bench, until
 
-SLOTS = 1024
+SLOTS = 4096
 
 
 class ScriptedAgent:
@@ -78,7 +78,7 @@ def test_a_job_without_slots_goes_to_a_host_and_returns(bench: Bench) -> None:
     bench.serve().ready()
     agent = agent_of(bench)
     (full,) = bench.join_all("full", 1, slots=SLOTS)
-    joining = bench.joining("spills", 0, 1, slots=512)
+    joining = bench.joining("spills", 0, 1, slots=2048)
     agent.starts()
     member = joining.result(DEADLINE_S)
     view = bench.operator.job("spills")
@@ -87,7 +87,7 @@ def test_a_job_without_slots_goes_to_a_host_and_returns(bench: Bench) -> None:
     assert [job.name for job in agent.switch.jobs.values()] == ["spills"]
     full.close()
     until(lambda: bench.operator.job("spills").switch == "s1")
-    until(lambda: member.admission.slot_count == 512)
+    until(lambda: member.admission.slot_count == 2048)
     view = bench.operator.job("spills")
     assert (view.on_host, view.moves, view.restarts) == (False, 1, 0)
     assert view.reason == "it returned from aggregator agg to s1"
@@ -97,7 +97,7 @@ def test_a_job_without_slots_goes_to_a_host_and_returns(bench: Bench) -> None:
 
 
 def test_with_shared_slots_a_job_below_the_least_goes_to_a_host(bench: Bench) -> None:
-    bench.serve(slots=SLOTS, share="fair", least_slots=512).ready()
+    bench.serve(slots=SLOTS, share="fair", least_slots=2048).ready()
     agent = agent_of(bench)
     members = {name: bench.join_all(name, 1)[0] for name in "ab"}
     joining = bench.joining("c", 0, 1)
@@ -106,7 +106,7 @@ def test_with_shared_slots_a_job_below_the_least_goes_to_a_host(bench: Bench) ->
     assert bench.operator.job("c").on_host
     members["a"].close()
     until(lambda: not bench.operator.job("c").on_host)
-    until(lambda: {job.slot_count for job in bench.operator.jobs()} == {512})
+    until(lambda: {job.slot_count for job in bench.operator.jobs()} == {2048})
 
 
 def test_a_worker_that_no_switch_reaches(bench: Bench) -> None:
@@ -312,8 +312,8 @@ def test_a_device_id_that_cannot_be_saved_is_refused(bench: Bench) -> None:
 def test_an_invalid_request_does_not_go_to_a_host(bench: Bench) -> None:
     bench.serve().ready()
     agent = agent_of(bench)
-    with pytest.raises(JoinError, match="2,048 slots requested, but the switch has 1024"):
-        bench.join_all("large", 1, slots=2048)
+    with pytest.raises(JoinError, match="8,192 slots requested, but the switch has 4096"):
+        bench.join_all("large", 1, slots=8192)
     agent.leave()
 
 

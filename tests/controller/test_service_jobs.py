@@ -47,7 +47,7 @@ def bench(lasting_bench: Bench) -> Iterator[Bench]:
     for job in lasting_bench.operator.jobs():
         with contextlib.suppress(ServiceError):  # The job may be ending by itself.
             lasting_bench.operator.delete_job(job.name)
-    until(lambda: lasting_bench.operator.switch().free_slots == 1024)
+    until(lambda: lasting_bench.operator.switch().free_slots == 4096)
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -98,7 +98,7 @@ def test_workers_join_and_the_last_one_to_leave_ends_the_job(bench: Bench) -> No
     with pytest.raises(ServiceError, match="job job has ended: all its workers have left"):
         bench.operator.job("job")
     assert bench.operator.jobs(ended=True)[-1].name == "job"
-    assert bench.operator.switch().free_slots == 1024
+    assert bench.operator.switch().free_slots == 4096
 
 
 def test_a_job_and_an_ended_one_of_its_name_are_counted_apart(bench: Bench) -> None:
@@ -274,7 +274,7 @@ def test_a_created_job_that_no_worker_joins_ends(bench: Bench) -> None:
     until(lambda: not bench.operator.jobs())
     ended = bench.operator.jobs(ended=True)[-1]
     assert ended.reason == "no worker joined within 0.2 s"
-    assert bench.operator.switch().free_slots == 1024
+    assert bench.operator.switch().free_slots == 4096
 
 
 def test_a_restart_gives_all_a_new_epoch(bench: Bench) -> None:
@@ -361,7 +361,7 @@ def test_a_deleted_job_ends_for_its_workers(bench: Bench) -> None:
     [
         (32, 32),
         (None, 64),
-        (Share(0.3), 256),
+        (Share(0.3), 1024),
         (BandwidthDelay(100e6, 0.001), 64),  # 100 kbit in chunks of 2,736 bits on the wire: 37
         (BandwidthDelay(1e9, 0.0001), 64),
         (BandwidthDelay(1e6, 0.0001), 1),
@@ -376,10 +376,10 @@ def test_slots_by_request_by_link_and_by_share(bench: Bench, slots: object, expe
     ("slots", "message"),
     [
         (48, "must be a power of two"),
-        (2048, "2,048 slots requested, but the switch has 1024"),
+        (8192, "8,192 slots requested, but the switch has 4096"),
         (Share(1.5), "above 0 to 1, not 1.5"),
         (BandwidthDelay(0, 1), "need a rate in bit/s"),
-        (BandwidthDelay(1e11, 0.01), "262,144|524,288 slots requested, but the switch has 1024"),
+        (BandwidthDelay(1e11, 0.01), "262,144|524,288 slots requested, but the switch has 4096"),
     ],
 )
 @pytest.mark.parametrize("if_full", ["refuse", "queue"])
@@ -392,20 +392,20 @@ def test_slots_that_cannot_be_are_refused(bench: Bench, slots: object, message: 
 
 
 def test_a_job_that_does_not_fit_is_refused_queued_or_given_less(bench: Bench) -> None:
-    bench.operator.create_job("large", 1, slots=512)
-    bench.operator.create_job("small", 1, slots=256)
-    full = "512 slots requested; 256 of the switch's 1024 are free"
+    bench.operator.create_job("large", 1, slots=2048)
+    bench.operator.create_job("small", 1, slots=1024)
+    full = "2,048 slots requested; 1024 of the switch's 4096 are free"
     with pytest.raises(JoinError, match=full):
-        bench.joining("refused", 0, 1, slots=512).result()
+        bench.joining("refused", 0, 1, slots=2048).result()
     with pytest.raises(ServiceError, match=full):
-        bench.operator.create_job("refused", 1, slots=512)
-    with bench.joining("modest", 0, 1, slots=512, if_full="take less").result() as modest:
-        assert modest.admission.slot_count == 256
-    until(lambda: bench.operator.switch().free_slots == 256)
+        bench.operator.create_job("refused", 1, slots=2048)
+    with bench.joining("modest", 0, 1, slots=2048, if_full="take less").result() as modest:
+        assert modest.admission.slot_count == 1024
+    until(lambda: bench.operator.switch().free_slots == 1024)
 
-    with pytest.raises(JoinError, match="job hasty waited 0.2 s in the queue: 512 slots requested"):
-        bench.joining("hasty", 0, 1, slots=512, if_full="queue", queue_s=0.2).result()
-    first = bench.joining("first", 0, 1, slots=512, if_full="queue")
+    with pytest.raises(JoinError, match="job hasty waited 0.2 s in the queue: 2,048 slots requested"):
+        bench.joining("hasty", 0, 1, slots=2048, if_full="queue", queue_s=0.2).result()
+    first = bench.joining("first", 0, 1, slots=2048, if_full="queue")
     until(lambda: bench.job("first") and as_dict(bench.job("first"))["state"] == "queued")
     assert full in bench.operator.job("first").reason
     # Who comes later waits behind, also with a smaller request; who does not want to wait need not.
@@ -416,7 +416,7 @@ def test_a_job_that_does_not_fit_is_refused_queued_or_given_less(bench: Bench) -
         pass
     bench.operator.delete_job("large")
     with first.result(DEADLINE_S) as member:
-        assert member.admission.slot_count == 512
+        assert member.admission.slot_count == 2048
         until(lambda: bench.operator.job("second").slot_count == 128)
 
 
@@ -427,9 +427,9 @@ def test_jobs_that_state_no_number_get_a_share_of_what_is_free(bench: Bench) -> 
         with contextlib.ExitStack() as stack:
             members = [stack.enter_context(bench.joining(f"job{each}", 0, 1).result()) for each in range(16)]
             counts = [member.admission.slot_count for member in members]
-            assert counts[:2] == [256, 128]
+            assert counts[:2] == [1024, 512]
             assert counts == sorted(counts, reverse=True)
-            assert sum(counts) <= 1024
+            assert sum(counts) <= 4096
             with bench.joining("numbered", 0, 1, slots=16).result() as member:
                 assert member.admission.slot_count == 16
     finally:

@@ -196,7 +196,7 @@ def test_a_job_runs_on_while_its_controller_is_killed_and_started_again(
     for member in members:
         member.close()
     with OperatorClient(controller_process.address, timeout_s=DEADLINE_S) as operator:
-        until(lambda: operator.switch().free_slots == 1024)
+        until(lambda: operator.switch().free_slots == 4096)
 
 
 def test_a_switch_that_was_killed_gets_its_program_and_the_job_a_new_epoch(

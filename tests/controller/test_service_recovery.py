@@ -51,7 +51,7 @@ def test_running_jobs_do_not_notice_another_controller(bench: Bench) -> None:
     assert bench.switch.programs_set == 1
     assert not any(member.trouble or member.left for member in members)
     assert bench.job("made") == made
-    assert bench.operator.switch().free_slots == 1024 - 128 - 256
+    assert bench.operator.switch().free_slots == 4096 - 128 - 256
     kept = bench.operator.switch().reconciliation.kept
     assert kept == 2 + 2 + 1 + 1 + 4, "two workers, two ports, a group, the switch's address, four stations"
 
@@ -216,11 +216,11 @@ def test_jobs_wait_for_a_switch_that_is_away(bench: Bench) -> None:
 
 def test_what_ends_while_its_switch_is_away_is_removed_when_it_is_back(bench: Bench) -> None:
     bench.serve()
-    members = bench.join_all("job", 1, slots=1024)
+    members = bench.join_all("job", 1, slots=4096)
     bench.switch.reachable = False
     members[0].close()
     until(lambda: not bench.operator.jobs())
-    waiting = bench.joining("next", 0, 1, slots=1024, if_full="queue")
+    waiting = bench.joining("next", 0, 1, slots=4096, if_full="queue")
     until(lambda: bench.job("next"))
     assert bench.switch.jobs
     bench.switch.reachable = True
@@ -234,7 +234,7 @@ def test_a_switch_that_refuses_a_job_ends_it_with_the_reason(bench: Bench) -> No
     error = bench.joining("job", 0, 1).exception(DEADLINE_S)
     assert "table full" in str(error)
     bench.switch.refusal = ""
-    until(lambda: bench.operator.switch().free_slots == 1024)
+    until(lambda: bench.operator.switch().free_slots == 4096)
     (member,) = bench.join_all("job", 1)
     assert member.admission.slot_count == 64
 
@@ -277,7 +277,7 @@ def test_waiting_jobs_are_looked_through_a_few_times_after_a_restart(
 ) -> None:
     """Once for all waiting jobs: once for each was quadratic, and 9,000 of them kept a running job's workers away for minutes."""
     bench.serve()
-    members = bench.join_all("job", 2, slots=1024)
+    members = bench.join_all("job", 2, slots=4096)
     for number in range(60):
         bench.operator.create_job(f"waits{number}", 2, if_full="queue")
     looked: list[str] = []
@@ -300,7 +300,7 @@ def test_one_more_job_that_waits_costs_as_much_as_the_first(
 ) -> None:
     """Every creation went through all waiting jobs."""
     bench.serve()
-    bench.operator.create_job("job", 2, slots=1024)
+    bench.operator.create_job("job", 2, slots=4096)
     read = 0
     queue = cast(Any, JobRecord.queue).fget
 

@@ -51,7 +51,7 @@ def test_a_number_out_of_range_takes_neither_slots_nor_the_name(bench: Bench, nu
             bench.operator.create_job("job", 2, queue_s=number)
         with pytest.raises(ServiceError, match="weight"):
             bench.operator.create_job("job", 2, weight=number)
-    assert bench.operator.switch().free_slots == 1024
+    assert bench.operator.switch().free_slots == 4096
     assert bench.operator.create_job("job", 2).name == "job"
 
 
@@ -67,7 +67,7 @@ def test_a_job_that_cannot_be_saved_takes_neither_slots_nor_the_name(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, if_full: IfFull
 ) -> None:
     if if_full == "queue":
-        bench.operator.create_job("holder", 2, slots=1024)
+        bench.operator.create_job("holder", 2, slots=4096)
     free = bench.operator.switch().free_slots
 
     def full(*_: object) -> None:
@@ -176,7 +176,7 @@ def test_10_000_odd_messages_touch_nothing_of_others(bench: Bench, caplog: pytes
     for job in bench.operator.jobs():
         if job.name != "others":
             bench.operator.delete_job(job.name)
-    assert bench.operator.switch().free_slots == 1024 - before.slot_count
+    assert bench.operator.switch().free_slots == 4096 - before.slot_count
     gc.collect()  # A coroutine that was never awaited is logged when it is collected.
     assert not [record.getMessage() for record in caplog.records if record.exc_info]
 
@@ -197,7 +197,7 @@ def test_workers_on_several_pipes_of_a_tofino_get_an_error(
                 JoinError, match="pipe 0: ports 12; pipe 1: ports 132.: use ports of one pipe"
             ):
                 joining.result()
-        until(lambda: bench.operator.switch().free_slots == 1024)
+        until(lambda: bench.operator.switch().free_slots == 4096)
     finally:
         bench.close()
 

@@ -8,7 +8,7 @@ import pytest
 from host_agent.joining import JoinError, Membership, NoSlotsError, stream
 from tests.controller.service_harness import DEADLINE_S, Bench, fake_leaf_spine, until
 
-SLOTS = 1024
+SLOTS = 4096
 
 
 @pytest.fixture
@@ -60,9 +60,9 @@ def test_weights_and_demand(bench: Bench) -> None:
     bench.operator.delete_job("b")
     bench.operator.delete_job("c")
     serve(bench, share="demand")
-    joined(bench, "e", slots=1024)
-    joined(bench, "f", slots=256)
-    until(lambda: slots(bench) == {"e": 512, "f": 128})
+    joined(bench, "e", slots=4096)
+    joined(bench, "f", slots=1024)
+    until(lambda: slots(bench) == {"e": 2048, "f": 512})
 
 
 def test_a_created_job_gives_up_slots_before_it_starts(bench: Bench) -> None:
@@ -76,7 +76,7 @@ def test_a_created_job_gives_up_slots_before_it_starts(bench: Bench) -> None:
 
 
 def test_without_the_least_a_job_is_refused(bench: Bench) -> None:
-    serve(bench, least_slots=512)
+    serve(bench, least_slots=2048)
     joined(bench, "a")
     joined(bench, "b")
     with pytest.raises(NoSlotsError, match="no slots are free, and every job has the minimum"):
@@ -84,7 +84,7 @@ def test_without_the_least_a_job_is_refused(bench: Bench) -> None:
     waiting = bench.joining("d", 0, 1, if_full="queue")
     until(lambda: (view := bench.job("d")) is not None and "every job has the minimum" in view.reason)
     bench.operator.delete_job("a")
-    assert waiting.result(DEADLINE_S).admission.slot_count == 512
+    assert waiting.result(DEADLINE_S).admission.slot_count == 2048
     view = bench.job("d")
     assert view is not None
     assert view.waited_s > 0

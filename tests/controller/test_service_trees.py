@@ -76,7 +76,7 @@ def test_a_job_over_two_leaves_is_added_by_them_and_a_spine(make_bench: MakeBenc
     assert [worker.admitted for worker in view.workers] == [100, 101, 100, 101]
     for member in members:
         member.close()
-    until(lambda: free(bench) == {1024})
+    until(lambda: free(bench) == {4096})
     assert held(bench) == {}
 
 
@@ -120,11 +120,11 @@ def test_a_switch_without_room_leaves_nothing_held_and_a_queued_job_gets_all_of_
     make_bench: MakeBench,
 ) -> None:
     bench = make_bench(fake_leaf_spine((2, 2)))
-    first = bench.joining("full", 0, 1, slots=1024, addresses=["127.0.2.4"]).result(DEADLINE_S)
+    first = bench.joining("full", 0, 1, slots=4096, addresses=["127.0.2.4"]).result(DEADLINE_S)
     addresses = [["127.0.2.1"], ["127.0.2.3"]]
     refused = [bench.joining("job", rank, 2, slots=8, addresses=addresses[rank]) for rank in range(2)]
     assert "switch l2: " in str(refused[0].exception(DEADLINE_S))
-    until(lambda: [switch.free_slots for switch in bench.operator.switches()] == [1024, 0, 1024])
+    until(lambda: [switch.free_slots for switch in bench.operator.switches()] == [4096, 0, 4096])
     queued = [
         bench.joining("later", rank, 2, slots=8, if_full="queue", addresses=addresses[rank])
         for rank in range(2)
@@ -200,7 +200,7 @@ def test_a_switch_that_refuses_its_part_leaves_the_others_empty(make_bench: Make
     for one in joining:
         assert "the table is full" in str(one.exception(DEADLINE_S))
     bench.switches["l2"].refusal = ""
-    until(lambda: free(bench) == {1024})
+    until(lambda: free(bench) == {4096})
     until(lambda: held(bench) == {})
 
 
@@ -216,7 +216,7 @@ def test_workers_that_come_back_elsewhere_get_another_tree(make_bench: MakeBench
     until(lambda: member.left)
     bench.operator.restart_job("job")
     until(lambda: held(bench) == {})
-    assert free(bench) == {1024}
+    assert free(bench) == {4096}
     again = bench.joining("job", 1, 2, addresses=["127.0.2.5"]).result(DEADLINE_S)
     assert member.restarted(DEADLINE_S).epoch == again.admission.epoch
     assert held(bench).keys() == {"l1", "l3", "p1"}
@@ -237,12 +237,12 @@ def test_more_children_than_a_switch_can_have_get_one_sentence(make_bench: MakeB
     joining = [bench.joining("job", rank, 34) for rank in range(34)]
     for one in joining:
         assert "switch l1 would have 33 children (33 workers, 0 switches)" in str(one.exception(DEADLINE_S))
-    assert free(bench) == {1024}
+    assert free(bench) == {4096}
 
 
 @pytest.mark.parametrize(
     ("slots", "reason"),
-    [(4096, "4,096 slots requested, but the switch has 1024"), (48, "a job's slots must be a power of two")],
+    [(8192, "8,192 slots requested, but the switch has 4096"), (48, "a job's slots must be a power of two")],
 )
 def test_slots_that_no_switch_has_are_refused_before_workers_come(
     make_bench: MakeBench, slots: int, reason: str
@@ -265,4 +265,4 @@ def test_a_reservation_that_one_switch_refuses_leaves_nothing_on_the_others() ->
     )
     with pytest.raises(JobRefusedError):
         JobTrees(network, ledgers, Capabilities()).restore(record)
-    assert [ledger.free_slots for ledger in ledgers.values()] == [1024, 16]
+    assert [ledger.free_slots for ledger in ledgers.values()] == [4096, 16]

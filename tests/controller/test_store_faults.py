@@ -18,7 +18,7 @@ from host_agent.job_api import jobs_pb2
 from tests.controller.scripted_clients import Agent, Disk, Worker, World, world_on
 from tests.controller.service_harness import fake_leaf_spine, fake_network
 
-SLOTS = 1024
+SLOTS = 4096
 
 
 async def create(world: World, name: str, world_size: int, slots: int = 64, **options: Any) -> None:

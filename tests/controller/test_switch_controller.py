@@ -200,15 +200,15 @@ def test_a_job_that_does_not_fit_is_refused_and_holds_nothing(
     testbed: SwitchTestbed, controller: SwitchController
 ) -> None:
     with scripted_workers(testbed, 1) as workers:
-        large = admit(controller, testbed, "large", workers, slots=512)
+        large = admit(controller, testbed, "large", workers, slots=2048)
         with (
             scripted_workers(testbed, 1) as others,
-            pytest.raises(JobRefusedError, match="512 of the switch's 1024 are free"),
+            pytest.raises(JobRefusedError, match="2048 of the switch's 4096 are free"),
         ):
-            admit(controller, testbed, "larger", others, slots=1024)
+            admit(controller, testbed, "larger", others, slots=4096)
         assert controller.ledger.jobs == (large,)
         controller.end_job(large)
-        assert controller.ledger.free_slots == 1024
+        assert controller.ledger.free_slots == 4096
         with pytest.raises(UnknownJobError):
             controller.counters(large)
 
@@ -260,7 +260,7 @@ def test_a_controller_that_was_displaced_says_so(
     with connect(testbed, election_id=2) as successor, scripted_workers(testbed, 1) as workers:
         with pytest.raises(NotPrimaryError, match="another controller became primary"):
             admit(controller, testbed, "job", workers)
-        assert controller.ledger.free_slots == 1024
+        assert controller.ledger.free_slots == 4096
         with pytest.raises(JobRefusedError, match="call set_pipeline first"):
             admit(successor, testbed, "job", workers)
 

@@ -128,7 +128,7 @@ def random_jobs(source: random.Random, both: Any, epoch: int) -> list[Job]:
             "epoch": epoch,
             "token": source.getrandbits(32),
             "workers": workers,
-            "slot_base": source.choice((0, 8, 1000, 1020)),
+            "slot_base": source.choice((0, 8, 1000, 4092)),
             "slot_count": source.randint(1, 4),
         }
         job = (PlacedJob if job_id % 3 == 0 else Job)(both, **given)

@@ -46,7 +46,7 @@ def test_the_switch_has_a_default() -> None:
         ("num_workers", 33),
         ("slot_count", 0),
         ("slot_count", 48),
-        ("slot_count", 2048),
+        ("slot_count", 8192),
         ("lanes", 100),
         ("switch", "10.0.0.254"),
         ("switch", ("", 28275)),

@@ -119,8 +119,8 @@ def test_switches(netsum: Netsum) -> None:
     (switch,) = document(netsum("switch", "list", "--json"))
     assert switch.keys() >= SWITCH_KEYS
     assert (switch["name"], switch["state"], switch["lanes"]) == ("loopback", "ready", 64)
-    assert document(netsum("switch", "show", "loopback", "--json"))["slots"] == 1024
-    assert "1,024 of 1,024" in netsum("switch", "list").stdout
+    assert document(netsum("switch", "show", "loopback", "--json"))["slots"] == 4096
+    assert "4,096 of 4,096" in netsum("switch", "list").stdout
     assert "slots:" in netsum("switch", "show").stdout
     assert (
         refused(netsum("switch", "show", "nonesuch"))
@@ -165,13 +165,13 @@ def test_the_events_of_a_job(netsum: Netsum) -> None:
 def test_a_job_from_creation_to_end(netsum: Netsum) -> None:
     made = document(netsum("job", "create", "train", "--world-size", "2", "--slots", "25%", "--json"))
     assert made.keys() == JOB_KEYS
-    assert (made["state"], made["slot_count"], made["world_size"]) == ("gathering", 256, 2)
+    assert (made["state"], made["slot_count"], made["world_size"]) == ("gathering", 1024, 2)
     assert [worker["state"] for worker in made["workers"]] == ["absent", "absent"]
     assert made["workers"][0].keys() == WORKER_KEYS
     assert [job["name"] for job in document(netsum("job", "list", "--json"))] == ["train"]
     assert "0 of 2" in netsum("job", "list").stdout
     shown = netsum("job", "show", "train").stdout
-    assert "256, numbers 0 to 255" in shown
+    assert "1024, numbers 0 to 1023" in shown
     assert "absent" in shown
     assert netsum("job", "delete", "train").stdout == "the job train has ended\n"
     assert document(netsum("job", "list", "--json")) == []
@@ -196,7 +196,7 @@ def test_a_job_with_a_quorum(netsum: Netsum) -> None:
         (["job", "restart", "nonesuch"], "there is no job named nonesuch"),
         (["job", "delete", "nonesuch"], "there is no job named nonesuch"),
         (["job", "watch", "nonesuch"], "there is no job named nonesuch"),
-        (["job", "create", "big", "--world-size", "2", "--slots", "2048"], "2,048 slots requested"),
+        (["job", "create", "big", "--world-size", "2", "--slots", "8192"], "8,192 slots requested"),
         (["job", "create", "lost", "--world-size", "2", "--switch", "s9"], "s9"),
         (["job", "list", "--testbed", "no-such-testbed"], "no testbed no-such-testbed is up"),
         (["job", "list", "--controller", "127.0.0.1:1"], "no controller answers at 127.0.0.1:1"),
@@ -250,7 +250,7 @@ def test_the_environment_names_a_testbed(netsum: Netsum, monkeypatch: pytest.Mon
 
 
 def test_a_full_switch(netsum: Netsum) -> None:
-    document(netsum("job", "create", "first", "--world-size", "1", "--slots", "1024", "--json"))
+    document(netsum("job", "create", "first", "--world-size", "1", "--slots", "4096", "--json"))
     assert "free" in refused(netsum("job", "create", "second", "--world-size", "1", "--slots", "64"))
     queued = document(
         netsum(

@@ -14,7 +14,6 @@ import pytest
 from controller.entries import JOB_PARENT, TREE_COUNTERS
 from controller.p4info import ProgramNames, read_p4info
 from controller.program import require_control_surface
-from host_agent.wire.constants import POOL_SLOTS
 from netsum_common.targets import TARGETS, read_capabilities, target_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,7 +126,7 @@ def test_controller_can_drive_the_program(tofino: ModuleType, name: str) -> None
     assert target_of(can) is TARGETS["tofino"]
     assert (JOB_PARENT in names.tables) == variant.tree == can.trees
     assert not names.missing({}, TREE_COUNTERS if variant.tree else ())
-    assert (can.lanes, can.passes, can.slots) == (variant.lanes, variant.passes, POOL_SLOTS)
+    assert (can.lanes, can.passes, can.slots) == (variant.lanes, variant.passes, 1024)
 
 
 @pytest.mark.p4c

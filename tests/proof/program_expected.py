@@ -13,7 +13,7 @@ HEADER_ONLY_FIELD = "header_only"
 MARK_LANES, MARK_FINAL, MARK_CONGESTED = 1, 2, 4
 ECT_0, CE = 2, 3
 DISPUTED = 0xFFFFFFFF
-UDP_PORT, INDICES = 28275, 2048
+UDP_PORT, INDICES = 28275, 8192
 
 
 def has_flag(value: Term, number: int) -> Term:

@@ -9,7 +9,7 @@ from controller.service.network import ControlledNetwork
 from host_agent.job_api import jobs_pb2
 from tests.controller.service_harness import fake_leaf_spine, fake_network
 
-SLOTS = 1024
+SLOTS = 4096
 
 
 @dataclass(frozen=True)

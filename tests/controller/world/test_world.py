@@ -22,7 +22,7 @@ ENDLESS = Story(
 SLOW_READERS = Story(
     "595477417",
     Setting(
-        options={"share": "fair", "slots": 1024},
+        options={"share": "fair", "slots": 4096},
         mixing=0.1,
         stream_delays=(0.0001, 0.05),
         switch_delays=(0.0001, 0.05),

@@ -12,6 +12,7 @@
 #include "../../../../p4/shared/constants.p4"
 #include "../../../../p4/shared/types.p4"
 #include "../../../../p4/shared/protocol_headers.p4"
+#include "../../../../p4/v1model/pool.p4"
 #include "../../../../p4/v1model/shim.p4"
 #include "../../../../p4/v1model/lane.p4"
 #define LANES 8
