@@ -31,8 +31,8 @@ from topologies.runs import run_folder
 FIRST_WORKER_TIMEOUT_S = 60.0  # How long a service that ends with its last worker waits for the first one.
 POLL_S = 0.2  # How often the service checks whether its switch still runs, and whether a worker is connected.
 FAILED_RUNS = Path("runs")
-DEFAULT_SLOTS = Share(0.125)
-"""Slots of a job: 128 of the switch's 1,024 for the first one. With fewer the processes wake each other more often than they
+DEFAULT_SLOTS = Share(1 / 32)
+"""Slots of a job: 128 of the switch's 4,096 for the first one. With fewer the processes wake each other more often than they
 work; with more, chunks in flight leave the caches."""
 
 
