@@ -9,7 +9,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from host_agent.errors import NetsumError
-from host_agent.wire.admission import packet_bytes
+from host_agent.wire.lengths import packet_bytes
 from netsum.command_errors import UsageError
 from netsum_common.lane_counts import SOFTWARE_LANES
 from netsum_common.logs import recorded

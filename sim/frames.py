@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from host_agent.wire.constants import UDP_PORT
-from host_agent.wire.header import FRAME_HEADERS_BYTES
+from host_agent.wire.lengths import FRAME_HEADERS_BYTES
 from topologies.addresses import ipv4_int, mac_int
 
 FIRST_UDP_PORT: Final = 40000  # The workers of a host receive on this UDP port and those that follow.

@@ -4,8 +4,7 @@ import math
 
 from controller.errors import JobRefusedError
 from host_agent.job_api.slot_request import BandwidthDelay, Share, Slots
-from host_agent.wire.constants import HEADER_BYTES
-from host_agent.wire.header import FRAME_HEADERS_BYTES
+from host_agent.wire.lengths import frame_bytes
 
 _ON_THE_WIRE_BYTES = 4 + 8 + 12
 """Bytes of check sequence, preamble and gap that a frame takes on the wire, besides its headers and payload."""
@@ -13,7 +12,7 @@ _ON_THE_WIRE_BYTES = 4 + 8 + 12
 
 def wire_bits(lanes: int) -> int:
     """Return the size of a chunk's packet on a link, in bits."""
-    return 8 * (FRAME_HEADERS_BYTES + HEADER_BYTES + 4 * lanes + _ON_THE_WIRE_BYTES)
+    return 8 * (frame_bytes(lanes) + _ON_THE_WIRE_BYTES)
 
 
 def slots_for(request: Slots, lanes: int, capacity: int) -> int:

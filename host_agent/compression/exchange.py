@@ -12,7 +12,7 @@ from host_agent.communicator import Communicator
 from host_agent.compression.compressor import Payload
 from host_agent.compression.memory import Layout
 from host_agent.compression.reducer import CompressedRound, Gathered, Reducer
-from host_agent.wire.header import FRAME_HEADERS_BYTES
+from host_agent.wire.lengths import FRAME_HEADERS_BYTES
 
 Result = TypeVar("Result")
 Combine = Callable[[Sequence[CompressedRound]], Any]

@@ -25,9 +25,9 @@ import numpy as np
 
 from host_agent.protocol.records import NEVER
 from host_agent.wire.constants import HEADER_BYTES
+from host_agent.wire.lengths import FRAME_HEADERS_BYTES
 from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 
-HEADERS_BYTES: Final = 42  # Ethernet, IPv4 and UDP.
 FIRST_BYTES: Final = 70_000
 """The first window: arrays of 64 KiB begin as if there were none."""
 LEAST_PACKETS: Final = 2
@@ -64,7 +64,7 @@ def reset_congestion(core: Record) -> None:
 @compiled_inline
 def frame_bytes(core: Record, has_lanes: bool) -> Integer:
     """Return the length of a packet with or without lanes on the wire."""
-    return HEADERS_BYTES + HEADER_BYTES + (core.lane_bytes if has_lanes else np.int64(0))
+    return FRAME_HEADERS_BYTES + HEADER_BYTES + (core.lane_bytes if has_lanes else np.int64(0))
 
 
 @compiled_inline

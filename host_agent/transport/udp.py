@@ -15,8 +15,8 @@ from host_agent.transport.link import Link
 from host_agent.transport.messages import LARGEST_MESSAGE_BYTES, LINK, UdpSocket, make_inbox, make_outbox
 from host_agent.transport.segmentation import MOST_SEGMENTS, segments_towards
 from host_agent.transport.system_calls import POLLFD, POLLIN
-from host_agent.wire.admission import packet_bytes
 from host_agent.wire.header import ECT
+from host_agent.wire.lengths import packet_bytes
 from netsum_common.sockets import SOL_UDP, UDP_GRO, enlarge
 
 BURST_BYTES: Final = 12_000

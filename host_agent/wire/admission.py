@@ -5,23 +5,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from host_agent.errors import AdmissionError
-from host_agent.wire.constants import (
-    HEADER_BYTES,
-    LANE_BYTES,
-    MAX_CHILDREN,
-    MAX_JOB_ID,
-    POOL_SLOTS,
-    UDP_PORT,
-)
+from host_agent.wire.constants import MAX_CHILDREN, MAX_JOB_ID, POOL_SLOTS, UDP_PORT
 from host_agent.wire.path import Path, check_path, one_switch, path_of
 from netsum_common.lane_counts import LANE_COUNTS
-
-_IP_HEADERS_BYTES = 20 + 8  # IPv4 and UDP.
-
-
-def packet_bytes(lanes: int) -> int:
-    """Return the bytes of an IP packet with so many lanes."""
-    return _IP_HEADERS_BYTES + HEADER_BYTES + LANE_BYTES * lanes
 
 
 @dataclass(frozen=True, slots=True)

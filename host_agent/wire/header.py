@@ -24,7 +24,6 @@ from netsum_common.memory import pointer
 
 ECT: Final = 2  # IPv4's type of service: the sender reacts to marks (RFC 3168).
 CE: Final = 3  # A queue has marked the packet.
-FRAME_HEADERS_BYTES: Final = 14 + 20 + 8  # Ethernet, IPv4 and UDP headers in front of a datagram.
 
 _SWAPS: Final = sys.byteorder == "little"
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from host_agent.wire.constants import HEADER_BYTES
-from host_agent.wire.header import FRAME_HEADERS_BYTES
+from host_agent.wire.lengths import frame_bytes
 from netsum.allreduce.plan import size_text
 from netsum.allreduce.report import ReportRow
 from netsum.terminal import ProgressRows
@@ -16,8 +15,7 @@ GLOO = "Gloo (TCP)"
 
 def netsum_bound(rate_bps: int, lanes: int, elements_per_lane: int = 1, union_share: float = 1.0) -> float:
     """Return the elements/s that a link carries, where a share of the array's chunks travels."""
-    frame_bits = 8 * (FRAME_HEADERS_BYTES + HEADER_BYTES + lanes * 4)
-    return rate_bps * lanes * elements_per_lane / frame_bits / union_share
+    return rate_bps * lanes * elements_per_lane / (8 * frame_bytes(lanes)) / union_share
 
 
 def gloo_bound(rate_bps: int, workers: int) -> float:

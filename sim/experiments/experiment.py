@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
-from host_agent.wire.constants import HEADER_BYTES
+from host_agent.wire.lengths import frame_bytes
 from sim.errors import SettingError
 from sim.experiments.effects import Effects
 from sim.experiments.models import model_path
@@ -31,9 +31,6 @@ FILES: Final = Path(__file__).with_name("files")  # The experiments that come wi
 
 _TEXTS: Final = ("name", "question", "about", "x", "y", "lines")
 MOST_POINTS: Final = 100_000
-HEADERS_BYTES: Final = ETHERNET_HEADER_BYTES + 20 + 8 + HEADER_BYTES
-"""Headers of a packet with lanes: Ethernet, IPv4, UDP and the slot protocol, in bytes."""
-
 
 _HINTS: Final = get_type_hints(Settings)
 _LISTS: Final = {name: get_args(hint)[0] for name, hint in _HINTS.items() if get_origin(hint) is tuple}
@@ -306,9 +303,7 @@ def check_packets(settings: Settings, mtu: int) -> None:
     """Raise SettingError if a packet is longer than the links' MTU."""
     for job in settings.job:
         ours = job.contender == "netsum"
-        frame = (
-            job.lanes * 4 + HEADERS_BYTES if ours else settings.transport.segment + settings.transport.headers
-        )
+        frame = frame_bytes(job.lanes) if ours else settings.transport.segment + settings.transport.headers
         if frame - ETHERNET_HEADER_BYTES > mtu:
             what = f"{job.lanes} lanes" if ours else "the transport's segments"
             raise SettingError(

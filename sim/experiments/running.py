@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from host_agent.wire.lengths import frame_bytes
 from netsum_common.memory_used import total_bytes
 from sim.errors import SettingError, SimulationError
 from sim.experiments.equal_jobs import alone, copy_counters, equal_jobs
 from sim.experiments.estimate import estimate
-from sim.experiments.experiment import HEADERS_BYTES, Point
+from sim.experiments.experiment import Point
 from sim.experiments.limits import Limit, limits_of
 from sim.experiments.netsum_job import NetsumJob
 from sim.experiments.peer_job import PeerJob
@@ -240,9 +241,8 @@ def _start_series(scenario: Scenario, interval_ns: int, rows: list[Row]) -> None
 def bound_ns(point: Point, job: JobTable, size: int) -> float:
     """Return how long in-network aggregation takes at least for this many bytes: the time of its lanes' packets on a link."""
     table = point.settings.topology
-    payload = job.lanes * 4
-    packets = -(-size // payload)
-    return packets * (payload + HEADERS_BYTES + table.framing) * 8 / table.rate * _NS_PER_S
+    packets = -(-size // (job.lanes * 4))
+    return packets * (frame_bytes(job.lanes) + table.framing) * 8 / table.rate * _NS_PER_S
 
 
 def _rows(

@@ -9,7 +9,7 @@ from host_agent.collectives import AllReduceRequest, BroadcastRequest, Collectiv
 from host_agent.compression.exchange import concatenated, gathering, in_lockstep, split_like
 from host_agent.compression.reducer import CompressedRound
 from host_agent.wire import Admission
-from host_agent.wire.header import FRAME_HEADERS_BYTES
+from host_agent.wire.lengths import FRAME_HEADERS_BYTES
 from netsum.programs import compiled_program
 from sim.network.network import Network
 from sim.network.parameters import Faults, LinkParameters

@@ -6,12 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from host_agent.protocol.congestion import FIRST_BYTES, HEADERS_BYTES, LEAST_LOST, QUEUE_PACKETS, count_loss
+from host_agent.protocol.congestion import FIRST_BYTES, LEAST_LOST, QUEUE_PACKETS, count_loss
 from host_agent.wire import Header
 from host_agent.wire.constants import FLAG_CONGESTED, FLAG_LANES, HEADER_BYTES
+from host_agent.wire.lengths import frame_bytes
 from tests.host_agent.bench_core import MS, BenchCore, result, status
 
-PACKET = HEADERS_BYTES + HEADER_BYTES + 4 * 64
+PACKET = frame_bytes(64)
 BASE_NS = MS
 PACKET_NS = MS // 20
 

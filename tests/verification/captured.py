@@ -22,7 +22,8 @@ from host_agent.joining import join
 from host_agent.verification.masking import check_cipher, lane_bits
 from host_agent.verification.trust import Trust
 from host_agent.wire.constants import KIND_CONTRIBUTE
-from host_agent.wire.header import FRAME_HEADERS_BYTES, HEADER_WORDS
+from host_agent.wire.header import HEADER_WORDS
+from host_agent.wire.lengths import FRAME_HEADERS_BYTES
 from netsum.allreduce.launch import Ranks
 from netsum.allreduce.report import Message
 from netsum.allreduce.session import testbed_sites

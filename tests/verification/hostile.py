@@ -13,7 +13,8 @@ from host_agent.protocol.records import NEVER
 from host_agent.schedule import Outcome, Schedule
 from host_agent.wire import Admission
 from host_agent.wire.constants import FLAG_LANES, HEADER_FIELDS, KIND_CONTRIBUTE, KIND_RESULT
-from host_agent.wire.header import FRAME_HEADERS_BYTES, HEADER_WORDS
+from host_agent.wire.header import HEADER_WORDS
+from host_agent.wire.lengths import FRAME_HEADERS_BYTES
 from netsum_common.errors import NetsumError
 from sim.frames import FIRST_UDP_PORT, headers
 from sim.network.programming import DEFAULT_IP, DEFAULT_MAC
