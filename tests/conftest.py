@@ -1,7 +1,9 @@
-"""Settings of all tests: random data, signals, order, and a second run of the tests that a first one skipped."""
+"""Settings of all tests: random data, signals, order, seconds, and a second run of the tests that a first one skipped."""
 
 import os
+import re
 import signal
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,12 +26,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 LONG = (
     "test_testbed_faults.py",
-    "test_testbed_faults_tree.py",
     "test_faults.py",
+    "test_symmetry.py",
+    "test_testbed_faults_tree.py",
     "test_digits.py",
-    "test_sweeping.py",
+    "test_xdp.py",
+    "test_mininet_testbed.py",
 )
-"""The files that take longest, longest first."""
+"""The files that take longest: those that wait beside those that compute."""
+WAITING = ("integration", "netsum", "topologies", "veth")
+"""Folders whose tests mostly wait: for processes, links and deadlines. Those of the others compute."""
+BUDGET = re.compile(r"^\|`(tests/\w+)`\|(\d+)\|$", re.MULTILINE)
+"""A row of CONTRIBUTING.md's table of the seconds that each folder may take."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -87,9 +95,46 @@ def _recorded(path: Path, items: Iterable[pytest.Item]) -> tuple[list[pytest.Ite
     return wanted, others
 
 
+def mixed(files: Iterable[Path]) -> list[Path]:
+    """Put the long files first, and mix those that wait with those that compute, so that both kinds end together."""
+    long: list[Path] = []
+    kinds: tuple[list[Path], list[Path]] = ([], [])
+    for file in dict.fromkeys(files):
+        (long if file.name in LONG else kinds[any(part in WAITING for part in file.parts)]).append(file)
+    place = {file: at / len(kind) for kind in kinds for at, file in enumerate(kind)}
+    return sorted(long, key=lambda file: LONG.index(file.name)) + sorted(place, key=lambda file: place[file])
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the long files first, so that processes that share the work file by file end together."""
+    """Order the files of processes that share the work file by file."""
     if config.getoption("--only-recorded"):
         items[:], others = _recorded(Path(config.getoption("--only-recorded")), items)
         config.hook.pytest_deselected(items=others)
-    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+    if hasattr(config, "workerinput"):
+        place = {file: at for at, file in enumerate(mixed(item.path for item in items))}
+        items.sort(key=lambda item: place[item.path])
+
+
+def over_budget(reports: Iterable[pytest.TestReport], text: str) -> list[str]:
+    """Return a line for each folder whose tests took more seconds than the table in a text allows."""
+    taken: Counter[str] = Counter()
+    for report in reports:
+        taken["/".join(report.nodeid.split("/")[:2])] += report.duration  # type: ignore[assignment]
+    return [
+        f"{folder}: {taken[folder]:.0f} s of tests, {seconds} in CONTRIBUTING.md: see --durations"
+        for folder, seconds in BUDGET.findall(text)
+        if taken[folder] > int(seconds)
+    ]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name the folders of tests that took longer than they may; a busy machine is slow, so that no run fails by it."""
+    table = config.rootpath / "CONTRIBUTING.md"
+    reports = [
+        each
+        for found in terminalreporter.stats.values()
+        for each in found
+        if isinstance(each, pytest.TestReport)
+    ]
+    for line in over_budget(reports, table.read_text(encoding="utf-8") if table.exists() else ""):
+        terminalreporter.write_line(line)

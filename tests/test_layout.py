@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import words
+from tests import conftest, words
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -86,6 +86,36 @@ def test_failed_tests_are_written_down_if_all_ran(
     assert done.returncode == status
     failed = tmp_path / "failed"
     assert (failed.read_text(encoding="utf-8") if failed.exists() else None) == written
+
+
+def test_files_that_wait_are_mixed_with_those_that_compute_behind_the_long_ones() -> None:
+    files = [
+        Path(f"tests/{name}.py")
+        for name in ("sim/a", "sim/b", "sim/c", "sim/d", "sim/test_xdp", "sim/test_faults")
+    ]
+    files += [Path(f"tests/integration/{name}.py") for name in ("a", "b")]
+    order = [str(file.relative_to("tests").with_suffix("")) for file in conftest.mixed(files)]
+    assert order[:2] == ["sim/test_faults", "sim/test_xdp"]
+    assert order[2:] == ["sim/a", "integration/a", "sim/b", "sim/c", "integration/b", "sim/d"]
+
+
+def test_every_folder_with_tests_has_seconds_which_together_are_twelve_minutes_of_three_processes() -> None:
+    seconds = dict(conftest.BUDGET.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+    folders = {"/".join(file.relative_to(ROOT).parts[:2]) for file in TESTS.glob("*/**/test_*.py")}
+    assert seconds.keys() == folders
+    assert sum(map(int, seconds.values())) <= 3 * 12 * 60
+
+
+def test_a_folder_that_takes_longer_than_its_seconds_is_named() -> None:
+    reports = [
+        pytest.TestReport(
+            f"tests/sim/test_{n}.py::test", ("", 0, ""), {}, "passed", None, "call", duration=4.0
+        )
+        for n in range(3)
+    ]
+    (line,) = conftest.over_budget(reports, "|`tests/sim`|11|\n|`tests/netsum`|1|\n")
+    assert line == "tests/sim: 12 s of tests, 11 in CONTRIBUTING.md: see --durations"
+    assert conftest.over_budget(reports, "|`tests/sim`|12|\n") == []
 
 
 @pytest.mark.parametrize("folder", ["build", "explored", "runs", "dist"])
