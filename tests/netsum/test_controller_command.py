@@ -62,15 +62,15 @@ def test_what_keeps_it_from_serving(
     assert [path.name for path in tmp_path.iterdir()] == ["net.toml"]  # No state, no lock.
 
 
-@pytest.mark.parametrize("by_variable", [False, True])
-def test_all_that_it_writes_is_json_where_that_is_asked_for(tmp_path: Path, by_variable: bool) -> None:
+COMMAND = [sys.executable, "-P", "-c", "from netsum.cli import main; main()", "controller", "serve"]
+
+
+def test_all_that_it_writes_is_json_where_that_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "net.toml").write_text(NETWORK)
-    command = [sys.executable, "-P", "-c", "from netsum.cli import main; main()", "controller", "serve"]
-    command += ["--config", "net.toml", "--listen", f"unix:{tmp_path}/c.sock"]
+    command = [*COMMAND, "--config", "net.toml", "--listen", f"unix:{tmp_path}/c.sock", "--log-format", "json"]
     with subprocess.Popen(
-        [*command, *([] if by_variable else ["--log-format", "json"])],
+        command,
         cwd=tmp_path,
-        env={**os.environ, **({"NETSUM_LOG_FORMAT": "json"} if by_variable else {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -82,15 +82,23 @@ def test_all_that_it_writes_is_json_where_that_is_asked_for(tmp_path: Path, by_v
         while (found := json.loads(process.stdout.readline())).get("switch") != "s1":
             pass
         assert found["logger"] == "controller.service.events"
-        second = subprocess.run(
-            [*command, "--log-format", "json"], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+        second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert second.returncode == 1
         refused = json.loads(second.stderr.splitlines()[-1])
         assert refused["level"] == "ERROR"
         assert "another controller" in refused["message"]
         process.terminate()
         assert all(json.loads(line) for line in process.stdout)
+
+
+def test_a_variable_asks_for_json_as_the_option_does(tmp_path: Path) -> None:
+    (tmp_path / "net.toml").write_text(NETWORK)
+    environment = {**os.environ, "NETSUM_LOG_FORMAT": "json"}
+    command = [*COMMAND, "--config", "net.toml", "--state", "no/such/file"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    refused = json.loads(done.stderr)
+    assert (done.returncode, refused["level"]) == (2, "ERROR")
+    assert refused["message"].startswith("--state: expected a file in a folder that exists")
 
 
 @pytest.mark.parametrize("network", ["10.0.1.0/33", "10.0.1.5/24", "rack"])
