@@ -3,9 +3,8 @@
 import subprocess
 import sys
 
-import pytest
+from tests.own_network import isolated, skip_without_namespaces
 
-ISOLATED = ["unshare", "--map-root-user", "--net", "sh", "-ec"]
 OPEN = """
 from host_agent.wire import Admission
 from host_agent.errors import MisuseError
@@ -26,12 +25,9 @@ link.close()
 
 
 def test_packets_that_the_route_has_no_room_for_are_refused() -> None:
-    if subprocess.run([*ISOLATED, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("needs network namespaces: unshare --map-root-user --net")
-    begin = 'ip link set lo up mtu 1500; exec "$0" -c "$1"'
-    done = subprocess.run(
-        [*ISOLATED, begin, sys.executable, OPEN], capture_output=True, text=True, timeout=300, check=True
-    )
+    skip_without_namespaces()
+    command = isolated("ip link set lo up mtu 1500", [sys.executable, "-c", OPEN])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     opened, entered = done.stdout.splitlines()
     assert "packets with 1024 lanes have 4,148 bytes, and the MTU there is 1,500: raise it" in opened
     assert "packets with 512 lanes have 2,100 bytes, and the MTU there is 1,500: raise it" in entered

@@ -20,14 +20,11 @@ import torch.distributed as dist
 from host_agent.compression import Reducer, TorchExchange, make_compressor, make_memory
 from host_agent.compression.exchange import run
 from tests.integration.torch_ranks import Ranks, local_service
+from tests.own_network import isolated
 
 ELEMENTS: Final = 40_000
 STEPS: Final = 2
 ETHERNET_HEADER: Final = 14
-ISOLATED: Final = ["unshare", "--map-root-user", "--net", "sh", "-c"]
-# One datagram a message, so that the kernel sees each frame.
-ISOLATED.append('ip link set lo up gso_max_segs 1 && exec "$@"')
-ISOLATED.append("sh")
 
 
 def _array(x: torch.Tensor, **options: Any) -> None:
@@ -112,6 +109,8 @@ if __name__ == "__main__":
     if "NETSUM_ISOLATED" not in os.environ:
         # Shared memory does not pass the kernel.
         environment = {**os.environ, "NETSUM_ISOLATED": "1", "NETSUM_LINK": "udp"}
-        command = [*ISOLATED, sys.executable, "-m", "tests.integration.kernel_counts", *sys.argv[1:]]
+        command = [sys.executable, "-m", "tests.integration.kernel_counts", *sys.argv[1:]]
+        # One datagram a message, so that the kernel sees each frame.
+        command = isolated("ip link set lo up gso_max_segs 1", command)
         sys.exit(subprocess.run(command, env=environment, check=False).returncode)
     main(options.world, options.lanes)

@@ -26,8 +26,9 @@ from host_agent.compression import (
 from host_agent.compression.exchange import run
 from host_agent.errors import MisuseError
 from tests.integration.compressed_worker import reducer
-from tests.integration.kernel_counts import ISOLATED, ROUTES
+from tests.integration.kernel_counts import ROUTES
 from tests.integration.torch_ranks import Ranks
+from tests.own_network import skip_without_namespaces
 
 pytestmark = pytest.mark.torch
 
@@ -150,8 +151,7 @@ def test_identity_gives_the_bits_of_ddp_without_a_hook(ranks: Ranks) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("world", "lanes"), [(2, 256), (4, 64), (8, 256)])
 def test_counted_bytes_are_those_of_the_kernel_on_every_route(world: int, lanes: int) -> None:
-    if subprocess.run([*ISOLATED, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("needs network namespaces: unshare --map-root-user --net")
+    skip_without_namespaces()
     command = [sys.executable, "-m", "tests.integration.kernel_counts", str(world), str(lanes)]
     for _ in range(3):  # On a busy machine ranks send again what comes between the two counts.
         done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
