@@ -7,6 +7,7 @@ descriptors in the packages that p4lang and Google publish.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import re
@@ -101,6 +102,7 @@ def _moved(text: str) -> str:
 
 def main() -> None:
     """Write the stubs."""
+    argparse.ArgumentParser(description=(__doc__ or "").split(":")[0]).parse_args()
     with compiler(*PACKAGES) as python:
         for name, text in compile_stubs(python).items():
             (FOLDER / name).write_text(text, encoding="utf-8")

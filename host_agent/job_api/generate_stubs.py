@@ -1,5 +1,6 @@
 """Makes the Python stubs of the job API: ``python -m host_agent.job_api.generate_stubs``."""
 
+import argparse
 import hashlib
 import subprocess
 import tempfile
@@ -33,6 +34,7 @@ def compile_stubs(python: Path) -> dict[str, str]:
 
 def main() -> None:
     """Write the stubs."""
+    argparse.ArgumentParser(description=__doc__.split(":")[0]).parse_args()
     with compiler() as python:
         for name, text in compile_stubs(python).items():
             SOURCE.with_name(name).write_text(text, encoding="utf-8")
