@@ -6,8 +6,7 @@ from controller.errors import JobRefusedError
 from host_agent.job_api.slot_request import BandwidthDelay, Share, Slots
 from host_agent.wire.lengths import frame_bytes
 
-_ON_THE_WIRE_BYTES = 4 + 8 + 12
-"""Bytes of check sequence, preamble and gap that a frame takes on the wire, besides its headers and payload."""
+_ON_THE_WIRE_BYTES = 4 + 8 + 12  # Check sequence, preamble and gap of a frame.
 
 
 def wire_bits(lanes: int) -> int:
