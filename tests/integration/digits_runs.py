@@ -28,7 +28,7 @@ SMALL = DigitsTask(workers=3, lanes=64, steps=20, hidden=(24,), batch=16, slots=
 """For runs that must come to their end: the machine may be running all other tests at once."""
 SOON = replace(SMALL, timeout_s=4.0)
 """For runs in which something is missing until its deadline has passed, and which may begin again."""
-NAMING = replace(SMALL, timeout_s=20.0)
+NAMING = replace(SMALL, timeout_s=8.0)
 """For runs in which the missing worker alone must be named: a busy machine may keep a live one waiting for seconds."""
 
 DEADLINE_S = 400.0

@@ -35,7 +35,7 @@ from tests.integration.simulated.workload import nasty_values
 WORKERS = 3
 DEADLINE_S = 400.0
 """Deadline of expected events; the machine may be running all other tests at once."""
-SOON_S = 8.0
+SOON_S = 2.0
 """Time in which an unexpected event would happen: the others miss one by then."""
 
 

@@ -38,7 +38,7 @@ from tests.integration.simulated.star import StarSwitch, ip_at, mac_at
 from tests.integration.test_shared_memory import eventually
 
 DEADLINE_S = 60.0
-NAMED_S = 8.0
+NAMED_S = 3.0
 """A deadline that a busy machine does not pass before a worker is killed."""
 WORKERS, SLOTS, LANES = 3, 4, 64
 KILLS = int(os.environ.get("NETSUM_KILLS", "2"))

@@ -40,7 +40,7 @@ from tests.integration.simulated.loopback import LoopbackSwitch, on_all
 
 DEADLINE_S = 60.0
 SOON_S = 2.0
-NAMED_S = 8.0
+NAMED_S = 3.0
 """A deadline in whose last quarter a worker asks, and the switch answers, though the processors are busy with other work."""
 WORKERS = 3
 KILLS = int(os.environ.get("NETSUM_KILLS", "4"))

@@ -35,7 +35,7 @@ TIMEOUT_S = 100.0
 """Deadline of the workers' collectives in jobs that must go on, on a busy machine too."""
 CUT_S = 3.0
 """How long a link is down at most."""
-SOON_S = 30.0
+SOON_S = 8.0
 """Timeout of the collectives in a job that is to fail: longer than a busy machine keeps a live worker waiting, because a
 worker that is late by more is missing too and may be the only one named."""
 WORKERS = ("h1", "h2", "h3")
