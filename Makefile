@@ -76,7 +76,7 @@ p4-tofino: $(DEV) ## Compile it for Tofino 1 and 2 (needs p4c with its Tofino ba
 	$(BIN)/python -m docs.tofino_tables
 
 bench: $(DEMO) ## Repeat the measurements in the docs
-	$(BIN)/netsum bench engine
+	$(BIN)/python -m tests.engine
 	$(BIN)/python -m tests.host_agent.codec_times
 
 clean: ## Remove the virtual environment and what tools left

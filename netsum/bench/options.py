@@ -19,14 +19,6 @@ def _list(help: str, default: str, metavar: str) -> Any:
 
 
 @dataclass(frozen=True)
-class EngineOptions:
-    """Packets/s of the embedded engine and of C written by hand (with a C compiler): same packets."""
-
-    runs: int = runs_option(3)
-    lanes: Lanes | None = lanes_option()
-
-
-@dataclass(frozen=True)
 class SimulatorOptions:
     """Packets/s of the network simulator: all-reduces on a star in virtual time."""
 

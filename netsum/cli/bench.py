@@ -27,13 +27,6 @@ def _add(name: str, module: str, kind: Any, *examples: str, ok: str) -> None:
 
 
 _add(
-    "engine",
-    "engine",
-    options.EngineOptions,
-    "netsum bench engine  # both programs, three runs: the table in docs/performance.md",
-    ok="measured, beside what is installed",
-)
-_add(
     "simulator",
     "simulator",
     options.SimulatorOptions,

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from host_agent.wire import constants as c
-from netsum.bench.traffic import SWITCH_IP, BenchJob, contribution
-from netsum.bench.twin import compile_slot_program
 from netsum.programs import compiled_program
 from sim.switch import Exact, TableEntry, ir, load_program
 from sim.switch.bpf import syscall
@@ -27,6 +25,8 @@ from sim.switch.bpf.loading import linked
 from sim.switch.bpf.objects import BpfObject, read_elf
 from sim.switch.bpf.switch import XdpSwitch
 from sim.switch.bpf.syscall import Map
+from tests.engine.traffic import SWITCH_IP, BenchJob, contribution
+from tests.engine.twin import compile_slot_program
 
 SOURCE = Path(__file__).with_name("slot_xdp.c")
 _WORKER = struct.Struct("=6s2x5I4xQQ")

@@ -24,9 +24,7 @@ from statistics import median
 from typing import Any
 
 from controller.switch_controller import SwitchController
-from netsum.bench.engine import spread
 from netsum.bench.machine import machine_and_date
-from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, BenchJob
 from netsum.option_values import OptionValueError
 from netsum.options import lanes_option, runs_option
 from netsum.programs import compiled_program
@@ -34,6 +32,8 @@ from netsum_common.lane_counts import LINK_LANES
 from netsum_common.options import option
 from netsum_common.programs import command_of
 from tests import named_namespaces
+from tests.engine.comparison import spread
+from tests.engine.traffic import SWITCH_IP, SWITCH_MAC, BenchJob
 from tests.sim.switch.thrift import CLIENT, run_client
 from tests.veth.by_hand import adding_ns, compiler
 from topologies import namespaces

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from host_agent.wire import constants as c
-from netsum.bench.traffic import BenchJob, contribution
 from sim.switch.bpf import syscall
 from sim.switch.bpf.loading import linked
 from sim.switch.bpf.machine import compile_module
 from sim.switch.bpf.syscall import Map
+from tests.engine.traffic import BenchJob, contribution
 
 SOURCE = Path(__file__).with_name("host_xdp.ll")
 

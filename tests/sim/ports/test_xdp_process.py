@@ -18,12 +18,12 @@ import pytest
 from scapy.utils import PcapReader
 
 from controller.switch_controller import SwitchController
-from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, BenchJob, contribution
 from netsum.programs import compiled_program
 from sim.switch.bpf import syscall
 from sim.switch.bpf.pins import Pins
 from sim.switch.bpf.ports import NATIVE_MTU
 from tests.dataplane.dataplane import xdp
+from tests.engine.traffic import SWITCH_IP, SWITCH_MAC, BenchJob, contribution
 from tests.sim.ports.cables import DEADLINE_S, Cables, end_of, send_all
 from tests.sim.ports.conftest import Start
 from tests.sim.ports.test_interface_process import ECHO, INTERFACES, await_status, frame

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, BenchJob, contribution, install
 from sim.switch import Packets, Switch, load_program
+from tests.engine.traffic import SWITCH_IP, SWITCH_MAC, BenchJob, contribution, install
 from tests.sim.switch.bmv2_switch import Bmv2, commands_for_entry, describe
 from tests.sim.switch.scenarios import PROGRAMS, SCENARIOS, Scenario
 

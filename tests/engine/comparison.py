@@ -1,4 +1,4 @@
-"""``netsum bench engine``: the embedded switch beside a C program that does the same by hand, same packets.
+"""The embedded switch beside a C program that does the same by hand, same packets.
 
 The packets are the contributions of a two-worker job, chunk after chunk: every other one completes its chunk and leaves as two
 results, so as many packets leave as come. The engine takes them in batches in its process, and so does the C program (`twin`),
@@ -10,23 +10,30 @@ import os
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from host_agent.errors import NetsumError
 from netsum.bench.machine import machine_and_date
-from netsum.bench.options import EngineOptions
-from netsum.bench.traffic import BenchJob, contributions, install
-from netsum.bench.twin import Twin, compiler
+from netsum.options import lanes_option, runs_option
 from netsum.programs import compiled_program
-from netsum_common.lane_counts import LINK_LANES
+from netsum_common.lane_counts import LINK_LANES, Lanes
 from sim.switch import Packets, Switch, load_program
+from tests.engine.traffic import BenchJob, contributions, install
+from tests.engine.twin import Twin, compiler
 
 BATCH = 256
 WORKERS = 2
 _CHUNKS = {64: 8000, 256: 4000}
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Packets/s of the embedded engine and of C written by hand (with a C compiler): same packets."""
+
+    runs: int = runs_option(3)
+    lanes: Lanes | None = lanes_option()
 
 
 @dataclass
@@ -101,14 +108,12 @@ def spread(rates: Sequence[float]) -> str:
     return f"{statistics.median(rates):>12,.0f}  ({min(rates):,.0f} … {max(rates):,.0f})"
 
 
-def run(options: EngineOptions) -> list[dict[str, Any]]:
+def run(options: EngineOptions) -> None:
     """Measure the programs with these lanes and print packets/s, the ratio, the machine and the date."""
-    results = []
     print(machine_and_date())
     print(f"load before: {os.getloadavg()[0]:.1f}; packets/s, median of {options.runs} runs (least … most)")
     for count in LINK_LANES if options.lanes is None else (options.lanes,):
         comparison = measure(count, options.runs)
-        results.append(asdict(comparison))
         print(f"{count:>4} lanes  embedded switch {spread(comparison.engine)}")
         if comparison.twin:
             ratio = statistics.median(comparison.engine) / statistics.median(comparison.twin)
@@ -117,4 +122,3 @@ def run(options: EngineOptions) -> list[dict[str, Any]]:
             print(f"            ns a contribution: {costs[0]:.1f}, by hand {costs[1]:.1f}")
         else:
             print("            without the C program: no C compiler is installed")
-    return results

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from host_agent.wire import constants as c
-from netsum.bench.traffic import SWITCH_IP, SWITCH_MAC, BenchJob
 from sim.switch import Packets
+from tests.engine.traffic import SWITCH_IP, SWITCH_MAC, BenchJob
 
 SOURCE = Path(__file__).with_name("slot_program.c")
 

@@ -1,14 +1,14 @@
-"""`netsum bench engine`: its packets are a job's, and all of them are added."""
+"""`python -m tests.engine`: its packets are a job's, and all of them are added."""
 
 from pathlib import Path
 
 import pytest
 
-from netsum.bench.engine import BenchError, _batches, _check_twin, measure
-from netsum.bench.traffic import BenchJob, contributions, install
-from netsum.bench.twin import Twin, compiler
 from netsum.programs import compiled_program
 from sim.switch import Switch, load_program
+from tests.engine.comparison import BenchError, _batches, _check_twin, measure
+from tests.engine.traffic import BenchJob, contributions, install
+from tests.engine.twin import Twin, compiler
 from tests.sim.switch.thrift import run_client
 
 
