@@ -9,23 +9,14 @@ HASHES = frozenset(
 _ARGUMENTS = {
     name: count
     for count, names in (
-        (0, "exit drop no_op"),
-        (
-            1,
-            "_jump assume assert mark_to_drop add_header add_header_fast remove_header resubmit "
-            "recirculate truncate",
-        ),
+        (0, "exit"),
+        (1, "_jump assume assert mark_to_drop add_header remove_header resubmit recirculate truncate"),
         (
             2,
             "assign assign_VL assign_header assign_union assign_header_stack assign_union_stack push pop "
-            "_jump_if_zero log_msg modify_field add_to_field subtract_from_field generate_digest "
-            "copy_header clone_ingress_pkt_to_egress clone_egress_pkt_to_egress count",
+            "_jump_if_zero log_msg generate_digest clone_ingress_pkt_to_egress clone_egress_pkt_to_egress count",
         ),
-        (
-            3,
-            "add subtract bit_xor bit_or bit_and shift_left shift_right modify_field_rng_uniform "
-            "execute_meter register_read register_write",
-        ),
+        (3, "modify_field_rng_uniform execute_meter register_read register_write"),
         (4, "modify_field_with_hash_based_offset"),
     )
     for name in names.split()

@@ -17,17 +17,6 @@ DROP_PORT = 511
 # Value of `exit` once a packet is to be dropped; 1 where the control alone has ended.
 DROP = 2
 MAX_TURNS = 1 << 18
-_ARITHMETIC = {
-    "add": "+",
-    "subtract": "-",
-    "bit_xor": "^",
-    "bit_or": "|",
-    "bit_and": "&",
-    "shift_left": "<<",
-    "shift_right": ">>",
-}
-"""P4_14's primitives of a target and two operands."""
-_IN_PLACE = {"add_to_field": "+", "subtract_from_field": "-"}
 _REQUESTS = {"resubmit": "resubmit", "recirculate": "recirculate", "generate_digest": "digest"}
 """Requests that a packet makes by the last argument, and the internal field that keeps each."""
 
@@ -123,13 +112,7 @@ class Primitives(Turns):
     def primitive(self, primitive: ir.Primitive) -> None:
         """Write one call."""
         self.fn.mark(primitive.place)
-        if primitive.op in _ARITHMETIC:
-            target, *operands = primitive.args
-            self.assign(target, ir.Op(_ARITHMETIC[primitive.op], tuple(operands)))
-        elif primitive.op in _IN_PLACE:
-            target, amount = primitive.args
-            self.assign(target, ir.Op(_IN_PLACE[primitive.op], (target, amount)))
-        elif primitive.op in _REQUESTS:
+        if primitive.op in _REQUESTS:
             self.fn.set_internal(_REQUESTS[primitive.op], self.low(primitive.args[-1], 32))
         else:
             method: Callable[..., None] = getattr(self, f"_do_{primitive.op}")
@@ -154,8 +137,6 @@ class Primitives(Turns):
             return
         self.assign(target, source)
 
-    _do_modify_field = _do_assign
-
     def _do_assign_VL(self, target: ir.Expr, source: ir.Expr) -> None:
         """Copy a varbit field with its width."""
         to, to_slot = self.field_place(target)
@@ -176,8 +157,6 @@ class Primitives(Turns):
 
     def _do_assign_header(self, target: ir.Expr, source: ir.Expr) -> None:
         self._copy_header(self.header(target), self.header(source))
-
-    _do_copy_header = _do_assign_header
 
     def _do_assign_union(self, target: ir.Expr, source: ir.Expr) -> None:
         (to, union), (origin, _) = self.union(target), self.union(source)
@@ -207,9 +186,6 @@ class Primitives(Turns):
             self.fn.clear(self.fn.at(header.pointer, 4), header.shape.size - 4)
             self.set_valid(header, True)
             self._change_length(header, add=True)
-
-    def _do_add_header_fast(self, target: ir.Expr) -> None:
-        self.set_valid(self.header(target), True)
 
     def _do_remove_header(self, target: ir.Expr) -> None:
         header = self.header(target)
@@ -247,16 +223,9 @@ class Primitives(Turns):
 
     # Fate of the packet.
 
-    def _do_no_op(self) -> None:
-        """Do nothing."""
-
     def _do_exit(self) -> None:
         """Let the control stop after the table; as in BMv2, the rest of the action still runs."""
         self.fn.set_internal("exit", 1)
-
-    def _do_drop(self) -> None:
-        self.fn.set_well_known("standard_metadata.egress_spec", DROP_PORT)
-        self.fn.set_well_known("intrinsic_metadata.mcast_grp", 0)
 
     def _do_mark_to_drop(self, header: ir.Expr) -> None:
         """Mark the metadata given, which may be a copy of the standard metadata."""

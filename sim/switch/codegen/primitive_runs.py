@@ -12,8 +12,8 @@ from sim.switch.layout import Context, StateLayout
 
 _LONGEST_TURN = 6
 _FEWEST_TURNS = 8
-_OPS = {"register_read", "register_write", "assign", "modify_field", "_jump", "_jump_if_zero"}
-_TARGETS = {"register_read", "assign", "modify_field"}
+_OPS = {"register_read", "register_write", "assign", "_jump", "_jump_if_zero"}
+_TARGETS = {"register_read", "assign"}
 _JUMPS = ("_jump", "_jump_if_zero")
 FieldName = tuple[str, str]
 
