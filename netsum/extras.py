@@ -22,7 +22,6 @@ DISTRIBUTIONS: Final = {
     "scapy": "scapy",
     "pyarrow": "pyarrow",
     "distributed": "dask[distributed]",
-    "perfetto": "perfetto",
 }
 """Import name to the distribution that brings it, where a package may be missing."""
 

@@ -1,11 +1,12 @@
 """Traces for ui.perfetto.dev: a track for each worker's all-reduces, each link, each queue, and each range of slots."""
 
+import json
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from sim.errors import SimulationError
 from sim.experiments.netsum_job import NetsumJob
 from sim.experiments.peer_job import PeerJob
 from sim.experiments.scenario import Scenario
@@ -13,111 +14,72 @@ from sim.network.engine.engine_records import PS_PER_NS
 from sim.network.engine.packets import SLOT_PROTOCOL
 from sim.network.engine.trace import LEAVES
 
-_SEQUENCE: Final = 1
 _SLOTS_PER_TRACK: Final = 16
 _KINDS: Final = {1: "CONTRIBUTE", 2: "RESULT", 3: "PROBE", 4: "STATUS"}
 _OTHERS: Final = {1: "segment", 2: "acknowledgement", 3: "background"}
 
 
-class _Writer:
-    """Builds a trace of Perfetto's own protobuf messages."""
+class _Trace:
+    """Events in Chrome's JSON, which Perfetto reads: a group of tracks is a process there, and a track a thread."""
 
     def __init__(self) -> None:
-        try:
-            from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as messages
-        except ModuleNotFoundError:
-            raise
-        except (
-            ImportError
-        ) as error:  # Perfetto's classes were generated for a newer protobuf than the installed one.
-            raise SimulationError(
-                f"traces need a newer protobuf: pip install --upgrade protobuf ({error})"
-            ) from None
-        self._messages: Any = messages
-        self.trace: Any = messages.Trace()
-        self._tracks = 0
+        self.events: list[dict[str, Any]] = []
+        self._numbers: dict[tuple[str, ...], int] = {}
 
-    def _packet(self) -> Any:
-        packet = self.trace.packet.add()
-        packet.trusted_packet_sequence_id = _SEQUENCE
-        return packet
+    def _number(self, *names: str) -> int:
+        """Return the number of a group, or of a track in it; the first use names it."""
+        if names not in self._numbers:
+            self._numbers[names] = len(self._numbers) + 1
+            places = dict(zip(("pid", "tid"), self._place(*names), strict=False))
+            kind = ("process_name", "thread_name")[len(names) - 1]
+            self.events.append({"ph": "M", "name": kind, **places, "args": {"name": names[-1]}})
+        return self._numbers[names]
 
-    def track(self, name: str, parent: int = 0, counter: bool = False) -> int:
-        self._tracks += 1
-        described = self._packet().track_descriptor
-        described.uuid = self._tracks
-        described.name = name
-        if parent:
-            described.parent_uuid = parent
-        if counter:
-            described.counter.SetInParent()
-        return self._tracks
+    def _place(self, *names: str) -> tuple[int, ...]:
+        return tuple(self._number(*names[: end + 1]) for end in range(len(names)))
 
-    def slice(self, track: int, name: str, begin_ns: int, end_ns: int) -> None:
-        for time_ns, kind in ((begin_ns, "TYPE_SLICE_BEGIN"), (max(end_ns, begin_ns), "TYPE_SLICE_END")):
-            packet = self._packet()
-            packet.timestamp = time_ns
-            packet.track_event.type = getattr(self._messages.TrackEvent, kind)
-            packet.track_event.track_uuid = track
-            if kind == "TYPE_SLICE_BEGIN":
-                packet.track_event.name = name
+    def slice(self, group: str, track: str, name: str, begin_ns: int, end_ns: int) -> None:
+        pid, tid = self._place(group, track)
+        span = {"ts": begin_ns / 1000, "dur": max(end_ns - begin_ns, 0) / 1000}
+        self.events.append({"ph": "X", "name": name, "pid": pid, "tid": tid, **span})
 
-    def count(self, track: int, time_ns: int, value: int) -> None:
-        packet = self._packet()
-        packet.timestamp = time_ns
-        packet.track_event.type = self._messages.TrackEvent.TYPE_COUNTER
-        packet.track_event.track_uuid = track
-        packet.track_event.counter_value = value
+    def count(self, group: str, name: str, time_ns: int, value: int) -> None:
+        place = {"pid": self._number(group), "ts": time_ns / 1000}
+        self.events.append({"ph": "C", "name": name, **place, "args": {"value": value}})
 
 
 def write_trace(scenario: Scenario, jobs: list[NetsumJob | PeerJob], path: Path) -> None:
     """Write the trace of a run; `OSError` if the file cannot be written."""
-    writer = _Writer()
+    trace = _Trace()
     for job in jobs:
-        _write_job(writer, job)
-    _write_links(writer, scenario)
-    path.write_bytes(writer.trace.SerializeToString(deterministic=True))
+        _write_job(trace, job)
+    _write_links(trace, scenario)
+    path.write_text(json.dumps({"traceEvents": trace.events, "displayTimeUnit": "ns"}), encoding="utf-8")
 
 
-def _write_job(writer: _Writer, job: NetsumJob | PeerJob) -> None:
+def _write_job(trace: _Trace, job: NetsumJob | PeerJob) -> None:
     name = job.settings.name
-    parent = writer.track(f"job {name}")
     started, ended = job.started_ns, job.ended_ns
-    for worker in range(job.settings.workers):
-        track = writer.track(f"{name} worker {worker}", parent)
-        for iteration, bucket in np.ndindex(started.shape[:2]):
-            begin, end = int(started[iteration, bucket, worker]), int(ended[iteration, bucket, worker])
-            if begin >= 0 and end >= begin:
-                # Buckets overlap, slices of a track must not: each bucket has a track of its own.
-                target = (
-                    track if bucket == 0 else writer.track(f"{name} worker {worker} bucket {bucket}", parent)
-                )
-                writer.slice(target, f"all-reduce {iteration}.{bucket}", begin, end)
+    for iteration, bucket, worker in np.ndindex(started.shape):
+        begin, end = int(started[iteration, bucket, worker]), int(ended[iteration, bucket, worker])
+        if begin >= 0 and end >= begin:
+            # Buckets overlap, slices of a track must not: each bucket has a track of its own.
+            track = f"{name} worker {worker}" + (f" bucket {bucket}" if bucket else "")
+            trace.slice(f"job {name}", track, f"all-reduce {iteration}.{bucket}", begin, end)
 
 
-def _write_links(writer: _Writer, scenario: Scenario) -> None:
-    network = scenario.network
-    links, queues = writer.track("links"), writer.track("queues")
-    tracks = {number: writer.track(name, links) for name, number in scenario.network.link_numbers.items()}
-    waits = {
-        number: writer.track(f"queue {name}", queues, counter=True)
-        for name, number in scenario.network.link_numbers.items()
-    }
-    slots = _Slots(writer)
-    for rows, _ in network.trace.parts:
+def _write_links(trace: _Trace, scenario: Scenario) -> None:
+    names = {number: name for name, number in scenario.network.link_numbers.items()}
+    slots = _Slots(trace)
+    for rows, _ in scenario.network.trace.parts:
         for row in rows:
-            number, begin_ns, end_ns = (
-                int(row["where"]),
-                int(row["time_ps"]) // PS_PER_NS,
-                int(row["end_ps"]) // PS_PER_NS,
-            )
-            ours = int(row["packet"]) == SLOT_PROTOCOL
-            title = packet_text(row)
-            writer.slice(tracks[number], title, begin_ns, end_ns)
+            name = names[int(row["where"])]
+            begin_ns, end_ns = (int(row[time]) // PS_PER_NS for time in ("time_ps", "end_ps"))
+            trace.slice("links", name, packet_text(row), begin_ns, end_ns)
             if row["what"] == LEAVES:
-                writer.count(waits[number], begin_ns, int(row["wait_bytes"]))
-            if ours and row["chunk"] >= 0 and row["what"] == LEAVES:
-                slots.follow(row, begin_ns, end_ns)
+                trace.count("queues", f"queue {name}", begin_ns, int(row["wait_bytes"]))
+                if int(row["packet"]) == SLOT_PROTOCOL and row["chunk"] >= 0:
+                    slots.follow(row, begin_ns, end_ns)
 
 
 def packet_text(row: Any) -> str:
@@ -133,29 +95,24 @@ def packet_text(row: Any) -> str:
 class _Slots:
     """How many slots of each range hold a chunk that is not done: from its first contribution to its first result."""
 
-    def __init__(self, writer: _Writer) -> None:
-        self._writer = writer
-        self._parent = writer.track("slots")
-        self._tracks: dict[int, int] = {}
-        self._open: dict[int, int] = {}
+    def __init__(self, trace: _Trace) -> None:
+        self._trace = trace
+        self._open: Counter[int] = Counter()
         self._done: dict[tuple[int, int], bool] = {}
 
     def follow(self, row: Any, begin_ns: int, end_ns: int) -> None:
         """Take a packet that has left."""
         slot = int(row["slot"]) // 2
-        part, key = slot // _SLOTS_PER_TRACK, (int(row["chunk"]), slot)
-        kind = _KINDS.get(int(row["protocol"]))
+        key, kind = (int(row["chunk"]), slot), _KINDS.get(int(row["protocol"]))
         if kind == "CONTRIBUTE" and key not in self._done:
             self._done[key] = False
-            self._change(part, 1, begin_ns)
+            self._change(slot // _SLOTS_PER_TRACK, 1, begin_ns)
         elif kind == "RESULT" and self._done.get(key) is False:
             self._done[key] = True
-            self._change(part, -1, end_ns)
+            self._change(slot // _SLOTS_PER_TRACK, -1, end_ns)
 
     def _change(self, part: int, by: int, time_ns: int) -> None:
-        if part not in self._tracks:
-            first = part * _SLOTS_PER_TRACK
-            name = f"slots {first} to {first + _SLOTS_PER_TRACK - 1}"
-            self._tracks[part] = self._writer.track(name, self._parent, counter=True)
-        self._open[part] = self._open.get(part, 0) + by
-        self._writer.count(self._tracks[part], time_ns, self._open[part])
+        self._open[part] += by
+        first = part * _SLOTS_PER_TRACK
+        name = f"slots {first} to {first + _SLOTS_PER_TRACK - 1}"
+        self._trace.count("slots", name, time_ns, self._open[part])

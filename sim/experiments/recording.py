@@ -38,7 +38,7 @@ def record(
                 write_capture(scenario.network, number, path)
                 written.append(path)
         if traced:
-            path = folder / "trace.pftrace"
+            path = folder / "trace.json"
             write_trace(scenario, watch.jobs, path)
             page = folder / "trace.html"
             title = f"{point}: {PACKETS_SHOWN:,} packets at most"
