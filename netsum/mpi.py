@@ -26,8 +26,8 @@ from host_agent.torch.options import Options as Options
 from netsum.extras import install_command
 
 try:
-    from mpi4py import MPI as MPI
-    from mpi4py.util import dtlib as dtlib
+    from mpi4py import MPI
+    from mpi4py.util import dtlib
 except ModuleNotFoundError as missing:
     lacking = f"netsum.mpi needs mpi4py: {install_command('mpi4py')}"
     if sys.argv[:1] == ["-m"]:  # Python looks for a module of this package that it is to run.
