@@ -113,12 +113,6 @@ def sending_to(ip: str, children: Sequence[WorkerEndpoint], udp_port: int = UDP_
     return [replace(child, switch=child.switch or (ip, udp_port)) for child in children]
 
 
-def one_switch(switch: str, children: Sequence[WorkerEndpoint]) -> Tree:
-    """Return the tree of a job on one switch, whose children are the job's workers by rank."""
-    ranks = tuple((rank,) for rank in range(len(children)))
-    return Tree((Branch(switch, tuple(children), ranks, None),), {})
-
-
 def place_tree(
     switches: Mapping[str, TreeSwitch],
     workers: Sequence[Place],

@@ -27,6 +27,7 @@ from netsum_common.memory_used import most_bytes
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters
 from sim.network.programming import ProgrammedSwitch
+from sim.network.trees import places, tree_controller
 from sim.network.worker import Worker
 from topologies.generated import leaf_spine, star
 
@@ -67,15 +68,14 @@ def packets_per_s(hosts: int, packets: int, lanes: int) -> float:
         assert (outcome.result == worker.admission.num_workers).all()
         outcome.result[:] = 0
 
+    controller = tree_controller(network, programmed)
     for first in range(0, hosts, MOST_WORKERS):
         members = network.hosts[first : first + MOST_WORKERS]
-        name, _ = topology.place(members[0].name)
-        switch = network.by_name[name]
-        job = programmed[name].create_job(f"job{first}", network.endpoints(members, switch), SLOTS)
+        job = controller.create_job(f"job{first}", places(network, members), SLOTS)
         network.add_job(
-            job,
+            job.admissions,
             members,
-            switch,
+            network.by_name[job.tree.root],
             lambda worker, first=first: [partial(plan, first + worker)] * times,  # type: ignore[misc]
             added_bytes=added,
             on_ended=check,

@@ -139,9 +139,7 @@ def build(point: Point, programs: Programs) -> Scenario:
     for name, spec in topology.switches.items():
         if name in adding:
             (count,) = lanes
-            programmed[name] = ProgrammedSwitch(
-                _program(programs[count]), ip=spec.ip, mac=spec.mac, token_seed=point.seed
-            )
+            programmed[name] = ProgrammedSwitch(_program(programs[count]), ip=spec.ip, mac=spec.mac)
     table = settings.switch
     cost = SwitchCost(table.latency, table.service, table.queue_pkts or None)
     network.add_topology(

@@ -7,7 +7,6 @@ from itertools import count
 from pathlib import Path
 
 from controller.jobs import Job
-from controller.one_switch import OneSwitch
 from controller.switch_tables import SwitchTables
 from netsum_common.targets import read_capabilities
 from sim.programming import TOKEN_STEP, InProcessWriter
@@ -42,12 +41,11 @@ def tokens(seed: int) -> Callable[[], int]:
     return lambda: next(numbers) * TOKEN_STEP & 0xFFFFFFFF
 
 
-class ProgrammedSwitch(OneSwitch):
+class ProgrammedSwitch:
     """An aggregation switch that runs in this process.
 
-    `program`: the compiled program (BMv2 JSON). `ip`, `mac`: the addresses at which workers reach the switch. `token_seed`: the
-    seed of the jobs' tokens; equal seeds give equal packets. `slots`: the number of the program's slots that jobs may use;
-    None: all.
+    `program`: the compiled program (BMv2 JSON). `ip`, `mac`: the addresses at which workers reach the switch. `slots`: the number
+    of the program's slots that jobs may use; None: all.
     """
 
     def __init__(
@@ -56,16 +54,14 @@ class ProgrammedSwitch(OneSwitch):
         *,
         ip: str = DEFAULT_IP,
         mac: str = DEFAULT_MAC,
-        token_seed: int = 0,
         slots: int | None = None,
     ) -> None:
         self.engine = _make_switch(program)
-        capabilities = read_capabilities(program)
+        self.capabilities = read_capabilities(program)
         if slots is not None:
-            capabilities = replace(capabilities, slots=slots)
-        tables = SwitchTables(InProcessWriter(self.engine))
-        super().__init__(tables, capabilities, new_token=tokens(token_seed), unix_seconds=lambda: 1)
-        self.set_switch_address(ip, mac)
+            self.capabilities = replace(self.capabilities, slots=slots)
+        self.tables = SwitchTables(InProcessWriter(self.engine))
+        self.tables.set_switch_address(ip, mac)
 
     def clear(self, jobs: Iterable[Job]) -> None:
         """Clear the switch as a restart does: zero its registers and delete the entries of `jobs`, which must be all its jobs."""

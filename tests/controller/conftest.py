@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.switch_controller import SwitchController
 from host_agent.wire.constants import UDP_PORT
 from tests.controller.scripted_workers import connect
 from tests.controller.star import program_switch
+from tests.controller.switch_controller import SwitchController
 from topologies.hosts import SwitchTestbed
 from topologies.loopback import LoopbackTestbed
 from topologies.mininet_testbed import Bmv2Star

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from controller.jobs import Job, WorkerEndpoint
-from controller.switch_controller import SwitchController
 from host_agent.wire.admission import Admission
 from host_agent.wire.constants import (
     EXPONENT_ALL_ZERO,
@@ -20,6 +19,7 @@ from host_agent.wire.constants import (
 )
 from host_agent.wire.header import Header
 from netsum.programs import compiled_program
+from tests.controller.switch_controller import SwitchController
 from topologies.hosts import Host, SwitchTestbed
 
 LANES = 64

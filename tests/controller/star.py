@@ -1,6 +1,6 @@
 """A testbed's switch without jobs."""
 
-from controller.switch_controller import SwitchController
+from tests.controller.switch_controller import SwitchController
 from topologies.hosts import SwitchTestbed
 
 

@@ -18,7 +18,6 @@ from controller import entries
 from controller.jobs import Job, WorkerEndpoint
 from controller.service.client import OperatorClient
 from controller.slots import SlotRange
-from controller.switch_controller import SwitchController
 from host_agent.communicator import compile_ahead
 from host_agent.errors import SwitchSilentError
 from host_agent.job_api import jobs_pb2
@@ -28,6 +27,7 @@ from host_agent.wire.constants import UDP_PORT
 from netsum_common.targets import Capabilities
 from tests.controller.harness_switches import LANES, PROGRAM
 from tests.controller.service_harness import DEADLINE_S, until
+from tests.controller.switch_controller import SwitchController
 from topologies.hosts import Host
 from topologies.loopback import LoopbackTestbed
 from topologies.topology import SwitchSpec

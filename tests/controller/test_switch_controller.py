@@ -20,7 +20,6 @@ from controller.errors import (
 from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
 from controller.session import Update
-from controller.switch_controller import SwitchController
 from controller.table_writer import Change
 from netsum.programs import compiled_program
 from tests.controller.scripted_workers import (
@@ -33,6 +32,7 @@ from tests.controller.scripted_workers import (
 )
 from tests.controller.service_harness import until
 from tests.controller.star import program_switch
+from tests.controller.switch_controller import SwitchController
 from topologies.addresses import mac_int
 from topologies.hosts import SwitchTestbed
 

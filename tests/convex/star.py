@@ -13,8 +13,8 @@ from host_agent.wire.lengths import FRAME_HEADERS_BYTES
 from netsum.programs import compiled_program
 from sim.network.network import Network
 from sim.network.parameters import Faults, LinkParameters
-from sim.network.programming import ProgrammedSwitch
 from sim.network.worker import Plan
+from tests.sim.network.switch_with_jobs import SwitchWithJobs
 from topologies.generated import star
 
 _SLOTS: Final = 64
@@ -32,7 +32,7 @@ class SimulatedStar:
     """
 
     def __init__(self, workers: int, *, loss: float = 0.0, lanes: int = 256, seed: int = 1) -> None:
-        switch = ProgrammedSwitch(compiled_program(lanes).json)
+        switch = SwitchWithJobs(compiled_program(lanes).json)
         self.network = Network(seed, lanes=lanes)
         link = LinkParameters(rate_bps=_RATE_BPS, latency_ns=_LATENCY_NS, faults=Faults(loss=loss))
         self.network.add_topology(star(workers), link, programmed={"s1": switch})

@@ -26,9 +26,10 @@ from host_agent.transport.exchange import LINKS, TIME_UP, Operations
 from host_agent.transport.link import Link
 from host_agent.wire import Admission
 from sim.frames import FIRST_UDP_PORT, headers
-from sim.network.programming import DEFAULT_IP, DEFAULT_MAC, ProgrammedSwitch
+from sim.network.programming import DEFAULT_IP, DEFAULT_MAC
 from sim.switch.packets import Packets
 from tests.integration.simulated.star import ip_at, mac_at, program_file
+from tests.sim.network.switch_with_jobs import SwitchWithJobs
 
 ROWS = 64
 LANES = 64
@@ -82,7 +83,7 @@ class LoopbackNetwork:
     """The embedded switch with the P4 program, and the memory of each worker at one of its ports."""
 
     def __init__(self, workers: int) -> None:
-        self.switch = ProgrammedSwitch(program_file(LANES))
+        self.switch = SwitchWithJobs(program_file(LANES))
         ports = range(1, workers + 1)
         places = [WorkerEndpoint(port, ip_at(port), mac_at(port), FIRST_UDP_PORT) for port in ports]
         self.admissions = self.switch.create_job("job", places, 16).admissions

@@ -13,13 +13,13 @@ import pytest
 pytest.importorskip("torch", reason="needs PyTorch: pip install 'netsum[torch]'")
 
 from controller.jobs import WorkerEndpoint
-from controller.switch_controller import SwitchController
 from host_agent.communicator import compile_ahead
 from host_agent.compression import COMPRESSORS, Summability, reduce_in_process
 from host_agent.wire.constants import UDP_PORT
 from netsum.allreduce.launch import ONE_THREAD
 from netsum.programs import compiled_program
 from tests.controller.star import program_switch
+from tests.controller.switch_controller import SwitchController
 from tests.integration.compressed_worker import STEPS, SUMMABLE, gradient, reducer
 from tests.integration.digits_runs import DEADLINE_S, ON_EVERY_TESTBED, TestbedKind, skip_if_lacking
 from topologies.children import Child, stop_all

@@ -16,12 +16,12 @@ from host_agent.wire import Admission
 from netsum.programs import compiled_program
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters
-from sim.network.programming import ProgrammedSwitch
 from tests.host_agent.test_exact_sums import wanted
 from tests.integration.simulated.loopback import LoopbackSwitch, on_all
 from tests.integration.simulated.star import Star, star_switch
 from tests.integration.simulated.tree import TreeNetwork, fabric
 from tests.integration.test_terrible_network import terrible
+from tests.sim.network.switch_with_jobs import SwitchWithJobs
 from topologies.generated import star
 
 WORKERS = 4
@@ -121,7 +121,7 @@ def rounded_to(values: Any, dtype: str) -> Any:
 
 def virtual_seconds(arrays: list[Any], exact: Exact, rate_bps: int) -> float:
     """Return how long the links take for the all-reduce of an array of each worker."""
-    programmed = ProgrammedSwitch(compiled_program(256).json)
+    programmed = SwitchWithJobs(compiled_program(256).json)
     network = Network(1, lanes=256)
     link = LinkParameters(rate_bps=rate_bps, latency_ns=50_000)
     network.add_topology(star(len(arrays)), link, programmed={"s1": programmed})

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from controller.switch_controller import SwitchController
 from netsum.programs import compiled_program
+from tests.controller.switch_controller import SwitchController
 from topologies import find_mininet, shaping
 from topologies.children import TestbedError
 from topologies.generated import star

@@ -22,7 +22,6 @@ from host_agent.errors import VerificationError
 from host_agent.protocol.core import WorkerCore
 from host_agent.wire import Admission
 from sim.core_calls import CoreCode
-from sim.network.programming import ProgrammedSwitch
 from tests.integration.simulated.star import StarSwitch, program_file, star_switch
 from tests.integration.simulated.tree import Fabric
 from tests.sim.explore.faults.catalogue import FAULTS
@@ -31,6 +30,7 @@ from tests.sim.explore.faults.program import changed_program
 from tests.sim.explore.faults.quorum_faults import QUORUM_FAULTS
 from tests.sim.explore.faults.run import changed_worker
 from tests.sim.explore.faults.tree_faults import TREE_FAULTS
+from tests.sim.network.switch_with_jobs import SwitchWithJobs
 from tests.verification import campaign
 from tests.verification.hostile import Datagrams, HostileNetwork, HostileStar, HostileTree
 from tests.verification.sites import QUORUM, SITES
@@ -56,7 +56,7 @@ class FaultySwitch(StarSwitch):
     """A switch whose program has a fault."""
 
     def __init__(self, fault: Fault, folder: Path) -> None:
-        ProgrammedSwitch.__init__(self, faulty_program(fault, folder))
+        SwitchWithJobs.__init__(self, faulty_program(fault, folder))
 
 
 class FaultyCore(WorkerCore):

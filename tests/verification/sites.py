@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from controller.one_switch import OneSwitch
 from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
 from controller.session import P4RuntimeSession
@@ -22,6 +21,7 @@ from sim.programming import InProcessWriter
 from sim.switch import Packets, load_program
 from sim.switch.bpf.switch import XdpSwitch
 from tests.cabled_bmv2 import DEVICE_ID
+from tests.controller.one_switch import OneSwitch
 from tests.dataplane.dataplane.bmv2 import Bmv2Target
 from tests.dataplane.dataplane.target import program_files
 from tests.integration.simulated.star import StarSwitch, program_file, star_switch

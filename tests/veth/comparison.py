@@ -23,7 +23,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from controller.switch_controller import SwitchController
 from netsum.bench.machine import machine_and_date
 from netsum.option_values import OptionValueError
 from netsum.options import lanes_option, runs_option
@@ -32,6 +31,7 @@ from netsum_common.lane_counts import LINK_LANES
 from netsum_common.options import option
 from netsum_common.programs import command_of
 from tests import named_namespaces
+from tests.controller.switch_controller import SwitchController
 from tests.engine.comparison import spread
 from tests.engine.traffic import SWITCH_IP, SWITCH_MAC, BenchJob
 from tests.sim.switch.thrift import CLIENT, run_client

@@ -15,6 +15,7 @@ from sim.network.parameters import Faults, LinkParameters, SwitchCost
 from sim.network.programming import ProgrammedSwitch
 from sim.network.worker import Plan, Worker
 from tests.dataplane.tna_logic import translate
+from tests.sim.network.switch_with_jobs import SwitchWithJobs
 from topologies.generated import star
 
 BUILD = Path(__file__).resolve().parents[3] / "p4" / "build"
@@ -37,7 +38,7 @@ def mac_at(port: int) -> str:
     return f"02:00:0a:00:00:{port:02x}"
 
 
-class StarSwitch(ProgrammedSwitch):
+class StarSwitch(SwitchWithJobs):
     """A switch for all runs of a test: epochs keep them apart, as they do on a real switch."""
 
     def __init__(self, lanes: int, token_seed: int = 0, *, grows: bool = True) -> None:

@@ -32,8 +32,8 @@ from sim.errors import SimulationError
 from sim.network.graph import Node
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters, SwitchCost
-from sim.network.programming import ProgrammedSwitch
 from sim.network.worker import Plan, Worker
+from tests.sim.network.switch_with_jobs import SwitchWithJobs
 from topologies.generated import network as network_of
 
 Arm = Literal["static", "shared", "host"]
@@ -136,7 +136,7 @@ class _Trace:
         pairs = [*pairwise(switches), *((f"h{each}", _SWITCH) for each in range(1, hosts + 1))]
         topology = network_of("sharing", hosts, switches, pairs, switches[-1])
         adds = topology.switches[topology.aggregator]
-        self.programmed = ProgrammedSwitch(program, ip=adds.ip, mac=adds.mac, slots=self.capacity)
+        self.programmed = SwitchWithJobs(program, ip=adds.ip, mac=adds.mac, slots=self.capacity)
         self.network.add_topology(
             topology,
             LinkParameters(rate_bps=setting.rate_bps, latency_ns=setting.latency_ns),

@@ -10,7 +10,7 @@ from host_agent.collectives import AllReduceRequest, Collective
 from host_agent.wire import Admission
 from sim.network.network import Network
 from sim.network.parameters import HostCost, LinkParameters, SwitchCost
-from sim.network.programming import ProgrammedSwitch
+from tests.sim.network.switch_with_jobs import SwitchWithJobs
 from topologies import generated
 
 BUILD = Path(__file__).resolve().parents[3] / "p4" / "build"
@@ -30,7 +30,7 @@ def star(
     seed: int = 1,
 ) -> Network:
     """Reduce ones; returns the network when all have the right sums."""
-    programmed = ProgrammedSwitch(BUILD / f"netsum_v1model_{lanes}.json")
+    programmed = SwitchWithJobs(BUILD / f"netsum_v1model_{lanes}.json")
     network = Network(seed, lanes=lanes)
     costs = {"s1": switch_cost or SwitchCost()}
     network.add_topology(generated.star(workers), link, programmed={"s1": programmed}, switch_costs=costs)

@@ -17,11 +17,11 @@ import grpc
 import pytest
 from scapy.utils import PcapReader
 
-from controller.switch_controller import SwitchController
 from netsum.programs import compiled_program
 from sim.switch.bpf import syscall
 from sim.switch.bpf.pins import Pins
 from sim.switch.bpf.ports import NATIVE_MTU
+from tests.controller.switch_controller import SwitchController
 from tests.dataplane.dataplane import xdp
 from tests.engine.traffic import SWITCH_IP, SWITCH_MAC, BenchJob, contribution
 from tests.sim.ports.cables import DEADLINE_S, Cables, end_of, send_all

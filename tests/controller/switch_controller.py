@@ -6,12 +6,12 @@ this process and are lost with it; those of `controller.service` survive a resta
 
 from pathlib import Path
 
-from controller.one_switch import OneSwitch
 from controller.p4runtime_writer import P4RuntimeWriter
 from controller.program import CompiledFiles
 from controller.session import P4RuntimeSession
 from controller.switch_tables import SwitchTables
 from netsum_common.closing import Closing
+from tests.controller.one_switch import OneSwitch
 
 
 class SwitchController(OneSwitch, Closing):
@@ -86,7 +86,7 @@ class SwitchController(OneSwitch, Closing):
         old.tear_down()
         self.programmed = False
         session = P4RuntimeSession(old.address, old.device_id, self._election_id, timeout_s or old.timeout_s)
-        self.tables = self._begin(session)
+        self.use_tables(self._begin(session))
 
     def _begin(self, session: P4RuntimeSession) -> SwitchTables:
         self._writer = P4RuntimeWriter(session, self._files)

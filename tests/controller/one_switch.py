@@ -1,4 +1,4 @@
-"""The jobs of one switch, over P4Runtime (`controller.switch_controller`) or in the same process (`sim.programming`)."""
+"""The jobs of one switch, over P4Runtime (`switch_controller`) or in the same process (`sim.programming`)."""
 
 import secrets
 import time
@@ -10,7 +10,7 @@ from controller.job_controller import JobController
 from controller.jobs import Job, WorkerEndpoint
 from controller.ledger import DEFAULT_SLOTS
 from controller.switch_tables import SwitchTables
-from controller.trees import Tree, TreeSwitch, one_switch, sending_to
+from controller.trees import Branch, Tree, TreeSwitch, sending_to
 from host_agent.job_api.job_request import JobRequest
 from netsum_common.targets import Capabilities
 
@@ -43,24 +43,20 @@ class OneSwitch:
         new_token: Callable[[], int] = lambda: secrets.randbits(32),
         unix_seconds: Callable[[], float] = time.time,
     ) -> None:
-        self._tables = {_SWITCH: tables}
+        self._held = {_SWITCH: tables}
+        self.tables = tables
         self.capabilities = capabilities
         self.ip = self.mac = ""
         self.programmed = True  # Whether the switch has its program.
         alone = {_SWITCH: TreeSwitch(_SWITCH, "", "", {})}
         self._controller = JobController(
-            alone, self._tables, capabilities, new_token=new_token, unix_seconds=unix_seconds
+            alone, self._held, capabilities, new_token=new_token, unix_seconds=unix_seconds
         )
         self.ledger = self._controller.ledgers[_SWITCH]  # The jobs and reservations of the switch.
 
-    @property
-    def tables(self) -> SwitchTables:
-        """The switch's tables; a new session with the switch has new ones."""
-        return self._tables[_SWITCH]
-
-    @tables.setter
-    def tables(self, tables: SwitchTables) -> None:
-        self._tables[_SWITCH] = tables
+    def use_tables(self, tables: SwitchTables) -> None:
+        """Write to these tables from now on: those of a new session with the switch."""
+        self.tables = self._held[_SWITCH] = tables
 
     def set_switch_address(self, ip: str, mac: str) -> None:
         """Let the switch answer for an address, to which workers send whose endpoint names no other.
@@ -158,7 +154,9 @@ class OneSwitch:
         return self.tables.admitted(self._controller.current(job).root)
 
     def _tree(self, workers: Sequence[WorkerEndpoint]) -> Tree:
-        return one_switch(_SWITCH, sending_to(self.ip, workers) if self.ip else workers)
+        children = sending_to(self.ip, workers) if self.ip else workers
+        ranks = tuple((rank,) for rank in range(len(children)))
+        return Tree((Branch(_SWITCH, tuple(children), ranks, None),), {})
 
     def _require_program(self) -> None:
         if not self.programmed:
