@@ -1,1 +1,1 @@
-"""The measurements that the docs quote: what `netsum bench` and the `bench` commands of other groups run."""
+"""Comparisons with Gloo: what `netsum bench` runs."""

@@ -19,15 +19,6 @@ def _list(help: str, default: str, metavar: str) -> Any:
 
 
 @dataclass(frozen=True)
-class SimulatorOptions:
-    """Packets/s of the network simulator: all-reduces on a star in virtual time."""
-
-    hosts: str = _list("Numbers of hosts.", "8,32,128,1024", "N,…")
-    packets: int = option("Packets of a run, on all links.", 320_000, within=(1, None))
-    runs: int = runs_option(3)
-
-
-@dataclass(frozen=True)
 class GlooComparisonOptions:
     """All-reduces of netsum and of torch's Gloo on the same limited links: a table; needs root and PyTorch.
 

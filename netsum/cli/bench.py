@@ -1,4 +1,4 @@
-"""`netsum bench`: the measurements that the docs quote."""
+"""`netsum bench`: netsum beside Gloo."""
 
 from importlib import import_module
 from typing import Any
@@ -8,7 +8,7 @@ from netsum.cli.parameters import Commands
 from netsum.cli.texts import epilog
 from netsum.options import json_option
 
-bench_app = Commands(help="Repeat the measurements in the docs.")
+bench_app = Commands(help="Compare all-reduces of netsum and of Gloo.")
 
 
 def _add(name: str, module: str, kind: Any, *examples: str, ok: str) -> None:
@@ -26,13 +26,6 @@ def _add(name: str, module: str, kind: Any, *examples: str, ok: str) -> None:
     bench_app.command(name, epilog=epilog(*examples, ok=ok))(measure)
 
 
-_add(
-    "simulator",
-    "simulator",
-    options.SimulatorOptions,
-    "netsum bench simulator --hosts 8,32  # two sizes: the table in docs/simulator-accuracy.md",
-    ok="measured, and every sum was right",
-)
 _add(
     "allreduce",
     "allreduce",

@@ -53,7 +53,7 @@ def netsum(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
             "--weight: expected a number of at least 0.0, not 'nan'",
         ),
         ("controller serve --grace 1e300", "--grace: expected a number of at most 1,000,000,000,000,000"),
-        (f"bench simulator --runs {1 << 63}", "--runs: expected a number of at most 9,223,372,036"),
+        (f"bench torch --runs {1 << 63}", "--runs: expected a number of at most 9,223,372,036"),
         ("switch serve --cpu-port 511", "--cpu-port: expected a whole number between 1 and 510, not '511'"),
         ("switch serve --cpu-port 2", "port 2 cannot lead to 127.0.0.1:28277 and to the controller"),
         ("switch serve --udp-ports x", "--udp-ports: expected ports such as 5000,5001, not 'x'"),

@@ -33,7 +33,6 @@ def document_of(folder: Path, arguments: str) -> tuple[Any, str]:
         ("run digits --steps 3", "runs", "same bits as loss-free"),
         ("explore --list", "configurations", "what else may happen"),
         ("explore smallest", "searches", "explored in full, 0 violations"),
-        ("bench simulator --hosts 2 --packets 2000 --runs 1", "results", "packets/s"),
     ],
 )
 def test_a_result_is_one_document(tmp_path: Path, arguments: str, key: str, said: str) -> None:

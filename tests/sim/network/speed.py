@@ -1,4 +1,4 @@
-"""``netsum bench simulator``: packets/s of the network simulator.
+"""Packets/s of the network simulator: ``python -m tests.sim.network.speed --hosts 8,32``.
 
 Hosts are on one switch over links of 10 Gbit/s and 1 us, packets have 1,090 bytes, 32 chunks of a job are under way. The worker
 core and the P4 program run on real values, whose sums are checked. A packet is counted on every link it passes. Times are
@@ -10,6 +10,7 @@ import os
 import statistics
 import sys
 import time
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,11 +20,12 @@ from host_agent.collectives import AllReduceRequest, Collective
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from netsum.bench.machine import machine_and_date
-from netsum.bench.options import SimulatorOptions
 from netsum.option_values import whole_numbers
+from netsum.options import runs_option
 from netsum.programs import compiled_program
 from netsum.terminal import ProgressRows
 from netsum_common.memory_used import most_bytes
+from netsum_common.options import option, parse
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters
 from sim.network.programming import ProgrammedSwitch
@@ -36,6 +38,15 @@ SLOTS = 32  # Chunks under way: 32 jobs share a switch's 1,024 slots.
 CHUNKS_AT_ONCE = 1024  # Chunks of an all-reduce: 1 MiB.
 MOST_WORKERS = 32
 MOST_PORTS = 480
+
+
+@dataclass(frozen=True)
+class SpeedOptions:
+    """All-reduces on a star in virtual time, as packets/s of processor time."""
+
+    hosts: str = option("Numbers of hosts.", "8,32,128,1024", metavar="N,…")
+    packets: int = option("Packets of a run, on all links.", 320_000, within=(1, None))
+    runs: int = runs_option(3)
 
 
 def packets_per_s(hosts: int, packets: int, lanes: int) -> float:
@@ -88,12 +99,11 @@ def packets_per_s(hosts: int, packets: int, lanes: int) -> float:
     return int(network.link_records["packets"].sum()) / used
 
 
-def run(options: SimulatorOptions) -> list[dict[str, Any]]:
+def run(options: SpeedOptions) -> None:
     """Print packets/s for each number of hosts, with all lanes computed and with a quarter of them, in turn."""
     counts = whole_numbers(options.hosts, "--hosts")
     print(f"{machine_and_date()}; load {os.getloadavg()[0]:.1f}")
     packets_per_s(4, 1000, LANES)  # Compiles code that is not in the cache.
-    results = []
     made = ProgressRows(">hosts", ">lanes computed", ">packets/s", ">least", ">most", ">MB so far", key=2)
     for count in counts:
         found: dict[int, list[float]] = {LANES: [], 64: []}
@@ -101,9 +111,11 @@ def run(options: SimulatorOptions) -> list[dict[str, Any]]:
             for lanes, rates in found.items():
                 rates.append(packets_per_s(count, options.packets, lanes))
         for lanes, rates in found.items():
-            results.append({"hosts": count, "lanes": lanes, "packets_per_s": rates})
             numbers = (statistics.median(rates), min(rates), max(rates), most_bytes() / 2**20)
             made.add(str(count), str(lanes), *(f"{each:,.0f}" for each in numbers))
         print(f"{count} hosts measured", file=sys.stderr, flush=True)
     made.print()
-    return results
+
+
+if __name__ == "__main__":
+    run(parse(SpeedOptions, None, "python -m tests.sim.network.speed", SpeedOptions.__doc__ or ""))
