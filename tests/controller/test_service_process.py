@@ -235,7 +235,7 @@ def test_what_another_controller_wrote_is_removed_when_it_is_gone(
         # The new controller knows no job, so it takes the job's id away, and adds one.
         for number, host in enumerate(loopback.hosts):
             place = WorkerEndpoint(host.port, host.ip, host.mac, 9, switch=host.switch)
-            other._tables["switch"].install(
+            other.tables.install(
                 Job(
                     JobRequest(f"foreign {number}", 1),
                     number + 1,

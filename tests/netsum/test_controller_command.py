@@ -67,7 +67,15 @@ COMMAND = [sys.executable, "-P", "-c", "from netsum.cli import main; main()", "c
 
 def test_all_that_it_writes_is_json_where_that_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "net.toml").write_text(NETWORK)
-    command = [*COMMAND, "--config", "net.toml", "--listen", f"unix:{tmp_path}/c.sock", "--log-format", "json"]
+    command = [
+        *COMMAND,
+        "--config",
+        "net.toml",
+        "--listen",
+        f"unix:{tmp_path}/c.sock",
+        "--log-format",
+        "json",
+    ]
     with subprocess.Popen(
         command,
         cwd=tmp_path,

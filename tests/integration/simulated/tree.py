@@ -48,6 +48,7 @@ class Fabric:
         self.lanes, self._grows = lanes, grows
         self._program = program or program_file(lanes)
         self.switches: dict[str, ProgrammedSwitch] = {}
+        self._addresses: dict[str, dict[str, str]] = {}
         self.edges: list[tuple[str, str]] = []
         self.hosts: list[str] = []
         self._add(shape)
@@ -56,11 +57,8 @@ class Fabric:
     def _add(self, shape: Shape) -> str:
         number = len(self.switches)
         name = f"s{number}"
-        self.switches[name] = ProgrammedSwitch(
-            self._program,
-            ip=f"10.1.{number}.254",
-            mac=f"02:00:0a:01:{number:02x}:fe",
-        )
+        self._addresses[name] = {"ip": f"10.1.{number}.254", "mac": f"02:00:0a:01:{number:02x}:fe"}
+        self.switches[name] = ProgrammedSwitch(self._program, **self._addresses[name])
         if not self._grows:
             limit_growth(self.switches[name])
         if isinstance(shape, int):
@@ -80,10 +78,7 @@ class Fabric:
         """Return the network, with the addresses that the switches have."""
         below = [(f"h{rank}", leaf) for rank, leaf in enumerate(self.hosts, 1)]
         made = network("tree", len(self.hosts), list(self.switches), [*below, *self.edges])
-        specs = {
-            name: replace(spec, ip=self.switches[name].ip, mac=self.switches[name].mac)
-            for name, spec in made.switches.items()
-        }
+        specs = {name: replace(spec, **self._addresses[name]) for name, spec in made.switches.items()}
         return replace(made, switches=specs)
 
     def counters(self, *names: str) -> dict[str, int]:
