@@ -30,7 +30,7 @@ EXPONENT_NON_FINITE: Final = 65535
 TREE_MAX_LEVELS: Final = 4
 COMPLETER_UNKNOWN: Final = 0xFFF
 
-POOL_SLOTS: Final = 4096  # Slots of a software switch; the capabilities of a program say its own.
+POOL_SLOTS: Final = 4096  # A software switch's.
 POOL_VERSIONS: Final = 2
 
 LANE_BYTES: Final = 4

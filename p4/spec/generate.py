@@ -114,7 +114,7 @@ def python_constants(spec: Spec) -> str:
         f"TREE_MAX_LEVELS: Final = {spec['tree']['max_levels']}",
         f"COMPLETER_UNKNOWN: Final = 0x{spec['completer']['unknown']:X}",
         "",
-        f"POOL_SLOTS: Final = {max(pool['slots'].values())}  # Slots of a software switch; the capabilities of a program say its own.",
+        f"POOL_SLOTS: Final = {max(pool['slots'].values())}  # A software switch's.",
         f"POOL_VERSIONS: Final = {pool['versions']}",
         "",
         f"LANE_BYTES: Final = {lanes['bytes']}",

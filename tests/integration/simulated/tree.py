@@ -48,7 +48,7 @@ class Fabric:
         self.lanes, self._grows = lanes, grows
         self._program = program or program_file(lanes)
         self.switches: dict[str, ProgrammedSwitch] = {}
-        self._addresses: dict[str, dict[str, str]] = {}
+        self._addresses: dict[str, tuple[str, str]] = {}
         self.edges: list[tuple[str, str]] = []
         self.hosts: list[str] = []
         self._add(shape)
@@ -57,8 +57,8 @@ class Fabric:
     def _add(self, shape: Shape) -> str:
         number = len(self.switches)
         name = f"s{number}"
-        self._addresses[name] = {"ip": f"10.1.{number}.254", "mac": f"02:00:0a:01:{number:02x}:fe"}
-        self.switches[name] = ProgrammedSwitch(self._program, **self._addresses[name])
+        self._addresses[name] = ip, mac = f"10.1.{number}.254", f"02:00:0a:01:{number:02x}:fe"
+        self.switches[name] = ProgrammedSwitch(self._program, ip=ip, mac=mac)
         if not self._grows:
             limit_growth(self.switches[name])
         if isinstance(shape, int):
@@ -78,7 +78,11 @@ class Fabric:
         """Return the network, with the addresses that the switches have."""
         below = [(f"h{rank}", leaf) for rank, leaf in enumerate(self.hosts, 1)]
         made = network("tree", len(self.hosts), list(self.switches), [*below, *self.edges])
-        specs = {name: replace(spec, **self._addresses[name]) for name, spec in made.switches.items()}
+        specs = {
+            name: replace(spec, ip=ip, mac=mac)
+            for name, spec in made.switches.items()
+            for ip, mac in [self._addresses[name]]
+        }
         return replace(made, switches=specs)
 
     def counters(self, *names: str) -> dict[str, int]:
