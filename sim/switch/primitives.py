@@ -3,7 +3,7 @@
 from sim.switch import ir
 
 HASHES = frozenset(
-    ["crc16", "crc16_custom", "crc32", "crc32_custom", "crcCCITT", "csum16", "cksum16", "xor16", "identity"]
+    ["crc16", "crc16_custom", "crc32", "crc32_custom", "csum16", "cksum16", "xor16", "identity"]
 )
 
 _ARGUMENTS = {

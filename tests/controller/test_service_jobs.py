@@ -259,9 +259,13 @@ def test_a_created_job_waits_for_workers_that_come_and_go(bench: Bench) -> None:
     made = as_dict(bench.operator.create_job("made", 2, slots=256))
     assert made["state"] == "gathering"
     assert not any(made["counters"].values())  # The switch still has those of the job whose id it was.
-    assert bench.operator.switch().free_slots == 768
+    assert bench.operator.switch().free_slots == 4096 - 256
     with pytest.raises(JoinError, match="took longer"):
         bench.joining("made", 0, 2, timeout_s=0.3).result()
+    until(
+        lambda: {worker["state"] for worker in as_dict(bench.operator.job("made"))["workers"]} == {"absent"}
+    )
+    assert bench.operator.switch().free_slots == 4096 - 256  # They are the job's until an operator ends it.
     members = bench.join_all("made", 2, slots=8)  # The operator's request counts.
     assert members[0].admission.slot_count == 256
     for member in members:

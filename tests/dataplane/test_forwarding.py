@@ -156,11 +156,15 @@ def test_route(target: Target, ttl: int, options: bytes) -> None:
 
 @pytest.mark.usefixtures("routes")
 def test_routed_checksum_is_right_for_every_sum(target: Target) -> None:
-    """Identifications that take the checksum through its whole range."""
+    """Identifications take the checksum through its whole range."""
+    plain = internet_checksum(ipv4(A.ip, 0x0A630101, UDP, udp(1, 2, b"x"), checksum=0)[:20])
+    # The routed packet's is larger by 0x0100, with a carry from 0xFEFF on.
+    checksums = (*range(0, 0xFFFF, 0x10000 // 60), 0xFEFE, 0xFEFF, 0xFF00, 0xFFFE)
     packets = [
-        ipv4(A.ip, 0x0A630101, UDP, udp(1, 2, b"x"), identification=identification)
-        for identification in range(0, 0x10000, 0x10000 // 60)
+        ipv4(A.ip, 0x0A630101, UDP, udp(1, 2, b"x"), identification=(plain - checksum) % 0xFFFF)
+        for checksum in checksums
     ]
+    assert [int.from_bytes(packet[10:12], "big") for packet in packets] == list(checksums)
     frames = [(0, ethernet(SWITCH_MAC, A.mac, IPV4, packet)) for packet in packets]
     routed = target.send(frames)
     assert len(routed) == len(packets)

@@ -37,11 +37,14 @@ def test_echo_comes_back(target: Target, size: int) -> None:
         assert target.send([sent]) == [pong(port, echo(REPLY, payload), identification=0x4321)]
 
 
-@pytest.mark.parametrize("first", [0x0000, 0x07FF, 0x0800, 0xF7FE, 0xF7FF, 0xF800, 0xFFFF])
-def test_checksum_at_its_corners(target: Target, first: int) -> None:
-    """The word makes the request's checksum run through values where the sum carries."""
-    payload = struct.pack("!H", first)
-    assert target.send([ping(0, echo(REQUEST, payload))]) == [pong(0, echo(REPLY, payload))]
+@pytest.mark.parametrize("checksum", [0x0000, 0x0001, 0xF7FE, 0xF7FF, 0xF800, 0xFFFE])
+def test_checksum_at_its_corners(target: Target, checksum: int) -> None:
+    """The answer's is larger by 0x0800, with a carry from 0xF7FF on."""
+    rest = internet_checksum(echo(REQUEST, b"")[:2] + struct.pack("!HHH", 0, 0x1234, 7))
+    word = (rest - checksum) % 0xFFFF  # Sums of words are modulo 0xFFFF.
+    request = echo(REQUEST, struct.pack("!H", word))
+    assert request[2:4] == struct.pack("!H", checksum)
+    assert target.send([ping(0, request)]) == [pong(0, echo(REPLY, struct.pack("!H", word)))]
 
 
 @pytest.mark.parametrize(

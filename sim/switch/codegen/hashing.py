@@ -13,13 +13,12 @@ from sim.switch import ir
 from sim.switch.codegen.emit import I8, I16, I64, PTR, Fn, Space, Unit, i, joined, resize
 from sim.switch.codegen.expressions import Expressions
 
-# polynomial, initial value, final xor, width, reflected
+# polynomial, initial value, final xor, width; all are reflected
 _CRCS = {
-    "crc16": (0x8005, 0, 0, 16, True),
-    "crc16_custom": (0x8005, 0, 0, 16, True),
-    "crc32": (0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, 32, True),
-    "crc32_custom": (0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, 32, True),
-    "crcCCITT": (0x1021, 0xFFFF, 0, 16, False),
+    "crc16": (0x8005, 0, 0, 16),
+    "crc16_custom": (0x8005, 0, 0, 16),
+    "crc32": (0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, 32),
+    "crc32_custom": (0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, 32),
 }
 
 
@@ -27,17 +26,12 @@ def _reflect(value: int, width: int) -> int:
     return int(f"{value:0{width}b}"[::-1], 2)
 
 
-def _crc_table(polynomial: int, width: int, reflected: bool) -> list[int]:
+def _crc_table(polynomial: int, width: int) -> list[int]:
     table = []
     for byte in range(256):
-        if reflected:
-            value, low = byte, _reflect(polynomial, width)
-            for _ in range(8):
-                value = (value >> 1) ^ (low if value & 1 else 0)
-        else:
-            value = byte << (width - 8)
-            for _ in range(8):
-                value = ((value << 1) ^ (polynomial if value >> (width - 1) else 0)) & ((1 << width) - 1)
+        value, low = byte, _reflect(polynomial, width)
+        for _ in range(8):
+            value = (value >> 1) ^ (low if value & 1 else 0)
         table.append(value)
     return table
 
@@ -65,20 +59,18 @@ def _byte(fn: Fn, offset: Any) -> Any:
     return fn.load(Space.STATISTICS, fn.at(fn.args["data"], offset), I8, 1)
 
 
-def _crc(fn: Fn, polynomial: int, initial: int, final: int, width: int, reflected: bool) -> None:
+def _crc(fn: Fn, polynomial: int, initial: int, final: int, width: int) -> None:
     kind = i(width)
-    table = _crc_table(polynomial, width, reflected)
+    table = _crc_table(polynomial, width)
     content = b"".join(v.to_bytes(width // 8, "little") for v in table)
     base = fn.unit.constant_bytes(content)
-    remainder = fn.variable(kind, _reflect(initial, width) if reflected else initial)
+    remainder = fn.variable(kind, _reflect(initial, width))
     with fn.loop(fn.args["count"]) as at:
         value = fn.b.load(remainder, typ=kind)
-        top = value if reflected else fn.b.lshr(value, width - 8)
-        index = fn.b.zext(fn.b.xor(resize(fn.b, top, 8), _byte(fn, at)), I64)
+        index = fn.b.zext(fn.b.xor(resize(fn.b, value, 8), _byte(fn, at)), I64)
         place = fn.at(base, fn.b.mul(index, width // 8))
         entry = fn.load(Space.TABLE, place, kind, 1)
-        shift = fn.b.lshr if reflected else fn.b.shl
-        fn.b.store(fn.b.xor(shift(value, ll.Constant(kind, 8)), entry), remainder)
+        fn.b.store(fn.b.xor(fn.b.lshr(value, ll.Constant(kind, 8)), entry), remainder)
     value = fn.b.xor(fn.b.load(remainder, typ=kind), final)
     fn.b.ret(fn.b.zext(value, I64))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ from sim.switch import (
     UnknownNameError,
     load_program,
 )
-from tests.sim.switch.minimal import document, write
-from tests.sim.switch.scenarios import PROGRAMS
+from tests.sim.switch.minimal import document, field, hexstr, write
+from tests.sim.switch.scenarios import PROGRAMS, SCENARIOS
 
 
 @pytest.fixture
@@ -325,3 +326,34 @@ def test_marking_a_copy_of_the_metadata_does_not_drop(tmp_path: Path) -> None:
     program["actions"][0]["primitives"][-1] = mark[0]
     switch = Switch(load_program(write(program, tmp_path / "p.json")), tmp_path)
     assert list(switch.inject(Packets.of([(0, b"a")]), 0)) == []
+
+
+def test_a_select_may_look_at_bits_ahead_itself(tmp_path: Path) -> None:
+    """A compiler may write what is ahead into the key, or into a field that is the key."""
+    program = json.loads((PROGRAMS / "sets.json").read_text())
+    (state,) = (each for each in program["parsers"][0]["parse_states"] if each["name"] == "items")
+    state["transition_key"] = [state["parser_ops"].pop()["parameters"][1]]
+    assert state["transition_key"][0]["type"] == "lookahead"
+    (sets,) = (each for each in SCENARIOS if each.name == "sets")
+    # Behind the end of a packet a key has zeros, but a field an error.
+    frames = [frame for frame in sets.frames(random.Random(1)) if frame.endswith(b"\0abc")]
+    packets = Packets.of([(0, frame) for frame in frames])
+    ahead, by_field = (
+        Switch(load_program(path))
+        for path in (write(program, tmp_path / "ahead.json"), PROGRAMS / "sets.json")
+    )
+    assert list(ahead.inject(packets, 0)) == list(by_field.inject(packets, 0))
+
+
+@pytest.mark.parametrize("name", ["deq_timedelta", "enq_qdepth", "deq_qdepth"])
+def test_egress_sees_empty_queues_whatever_ingress_wrote(tmp_path: Path, name: str) -> None:
+    program = json.loads((PROGRAMS / "loops.json").read_text())
+    actions = {each["name"]: each["primitives"] for each in program["actions"]}
+    actions["loops18"].append(_assign("standard_metadata", name, hexstr(9)))
+    actions["loops28"][1:] = [_assign("seen", "what", field("standard_metadata", name))]
+    switch = Switch(load_program(write(program, tmp_path / "queues.json")))
+    assert list(switch.inject(Packets.of([(0, b"\3")]), 0)) == [(1, b"\3\0")]
+
+
+def _assign(header: str, name: str, value: dict[str, Any]) -> dict[str, Any]:
+    return {"op": "assign", "parameters": [field(header, name), value]}
