@@ -112,3 +112,13 @@ def test_the_slot_of_a_quorum_chunk_waits_for_the_result_behind_it() -> None:
     assert Header.from_bytes(behind).chunk == 3, "chunk 4 takes the slot of the quorum chunk"
     bench.receive(result(behind, workers=WORKERS))
     assert bench.chunks() == [4]
+
+
+def test_an_array_offered_for_one_chunk_contributes_to_no_other() -> None:
+    bench = BenchCore(WORKERS, 2, quorum=QUORUM)
+    first, second = call(bench), call(bench)
+    assert bench.send() == []
+    bench.core.offer(first)
+    assert bench.send() == []
+    bench.core.offer(second)
+    assert bench.chunks() == [1]
