@@ -46,7 +46,7 @@ def test_jobs_slots_counters_workers_and_switches(tmp_path: Path, monkeypatch: p
             'netsum_switch_ready{switch="s1"} 1.0',
             'netsum_transitions_total{event="admit",of="job"} 1.0',
             'netsum_transitions_total{event="join",of="member"} 1.0',
-            'netsum_switch_slots_free{switch="s1"} 768.0',
+            'netsum_switch_slots_free{switch="s1"} 3840.0',
             'netsum_switch_reconnects_total{switch="s1"} 0.0',
         ):
             assert line in text.splitlines()

@@ -100,7 +100,7 @@ def test_a_program_without_trees_refuses_one_and_no_switch_holds_a_part() -> Non
 
 def test_a_switch_without_room_leaves_the_others_free(one_program: CompiledFiles) -> None:
     with controlled(one_program, 2) as (controller, tables):
-        controller.create_job("full", [worker("l2", 1)], 1024)
+        controller.create_job("full", [worker("l2", 1)], one_program.capabilities.slots)
         with pytest.raises(JobRefusedError, match="switch l2: "):
             controller.create_job("job", [worker("l1", 3), worker("l2", 3)], 8)
         assert [controller.load(name) for name in ("l1", "l2", "p1")] == [0.0, 1.0, 0.0]
