@@ -42,7 +42,7 @@ from host_agent.progress import Progress
 from host_agent.protocol.core import WorkerCore
 from host_agent.rounds import AHEAD, Round, Rounds
 from host_agent.statistics import Statistics
-from host_agent.transport import shared_memory
+from host_agent.transport import in_place_link, shared_memory
 from host_agent.transport.link import Link
 from host_agent.transport.shared_memory import link_to
 from host_agent.transport.udp import Bind, UdpLink
@@ -576,6 +576,7 @@ def compile_ahead() -> None:
     link = UdpLink(core, ("", 0))
     _load(core, link)
     shared_memory.load(core)
+    in_place_link.load(core)
     checked.load()
     link.close()
 

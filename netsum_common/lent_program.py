@@ -4,6 +4,11 @@ Each worker calls the program's machine code on its own packets. The memory belo
 holds the machine code, the tables as they are when the first worker asks, registers that begin at 0 with a lock for each slot;
 for each pool index the lanes of its last RESULT, and two mailboxes of each worker, for RESULTs and for STATUSes; and what each
 worker alone uses: the context that the code is called with, packets under way, counters.
+
+All workers of an epoch use it, or none does. Each asks, is granted the memory, maps it, and says READY; it sends nothing until
+the switch has decided. The switch says RUN once all are ready. It says REFUSED and why, and lends nothing in that epoch any more,
+as soon as one cannot, ends, or no longer waits for the others (WITHDRAWN and why). A worker that was READY and hears neither
+before the connection ends sends nothing in that epoch.
 """
 
 import mmap
@@ -47,6 +52,10 @@ CAME, SLEEPS = 0, LINE_BYTES
 BOX_BYTES: Final = LINE_BYTES
 """A mailbox: how often it was filled, modulo 2^32; the datagram's length; its first bytes, or all of it."""
 SHORT_BYTES: Final = BOX_BYTES - 8  # Longer datagrams have their lanes elsewhere.
+READY: Final = b"ready"
+WITHDRAWN: Final = b"withdrawn: "
+RUN: Final = b"run"
+REFUSED: Final = b"refused: "
 MOST_MEMBERS: Final = 32
 MOST_SLOTS: Final = 1024
 _REQUEST: Final = struct.Struct("=4sQIIII")

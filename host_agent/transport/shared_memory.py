@@ -5,6 +5,7 @@ import mmap
 import os
 import socket
 import threading
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -175,33 +176,30 @@ def wait(memory: MemoryRings, core: Record, received: int, blocked: bool, timeou
 LINKS[MemoryRings] = Operations(fetch, next_datagram, free_rows, send, wait)
 
 
-class LocalLink(UdpLink):
-    """Rings to a switch on this machine, and UDP where the switch shares no memory.
+class LocalLink(InPlaceLink):
+    """Shared memory with a switch on this machine, and UDP where it shares none.
 
-    `bind`: local IPv4 address and UDP port, which is the worker's to the switch in any case. Raises MisuseError: as for
-    `UdpLink`.
+    `bind`: local IPv4 address and UDP port, which is the worker's to the switch in any case. `ways`: those to be used,
+    "program" (`InPlaceLink`) before "memory", rings. Raises MisuseError: as for `UdpLink`.
     """
 
-    def __init__(self, core: WorkerCore, bind: Bind) -> None:
+    def __init__(self, core: WorkerCore, bind: Bind, ways: Collection[str]) -> None:
+        self._ways = ways
         self._connection: socket.socket | None = None
-        self.refusal = ""  # Why there is no shared memory.
         self._switch_processor = np.zeros(1, np.uint32)
         self._processors = os.sched_getaffinity(0)
         self._avoided = 0  # As SWITCH_PROCESSOR: the one that the driver leaves to the switch.
         super().__init__(core, bind)
-        self._udp = self.ends
-        self._attach()
 
     @property
     def is_attached(self) -> bool:
         """Whether it uses shared memory."""
-        return self._connection is not None
+        return self._connection is not None or super().is_attached
 
-    def enter(self, core: WorkerCore) -> None:
-        """Carry the datagrams of another core from now on; see `Link.enter`."""
-        self._detach()
-        super().enter(core)
-        self._attach()
+    @property
+    def kind(self) -> str:
+        """The way that datagrams take."""
+        return "memory" if self._connection is not None else super().kind
 
     def exchange(self, seconds: float) -> int:
         """Send and receive, long passes not on the processor that is left to the switch; see `Link.exchange`."""
@@ -214,20 +212,28 @@ class LocalLink(UdpLink):
 
     def trouble(self) -> str:
         """Return the error that the system reported about the path to the switch; empty if none."""
-        if not self.is_attached or not self.ends.rings["gone"][0]:
+        if self._connection is None or not self.ends.rings["gone"][0]:
             return super().trouble()
         host, port = self._core.admission.switch
         return f"the switch at {host}:{port} has taken back the memory that it shared: it has ended, or detached this worker"
 
-    def close(self) -> None:
-        """Give the memory and the address back; `exchange` must not be running."""
-        self._detach()
-        super().close()
+    def _borrow(self) -> None:
+        if "program" in self._ways:
+            super()._borrow()
+        else:
+            self._fall_back("")
 
-    def close_in_child(self) -> None:
-        """Close it in a forked child; see `Link.close_in_child`."""
-        self._detach(for_all=False)
-        super().close_in_child()
+    def _fall_back(self, reason: str) -> None:
+        if "memory" in self._ways:
+            self._attach()
+            return
+        self.refusal = reason
+        if self._core.passes_under_way:
+            raise MisuseError(needed(reason))
+
+    def _give_back(self, for_all: bool = True) -> None:
+        super()._give_back(for_all)
+        self._detach(for_all)
 
     def _attach(self) -> None:
         admission = self._core.admission
@@ -245,7 +251,7 @@ class LocalLink(UdpLink):
         self.ends.rings["bell"] = grant.switch_bell
         self.ends.poll_fds["fd"] = [grant.worker_bell, self._wake_fd, self._connection.fileno()]
 
-    def _detach(self, for_all: bool = True) -> None:
+    def _detach(self, for_all: bool) -> None:
         """Use UDP; `for_all`: end the connection in forked children too, which may still hold it."""
         if self._connection is not None:
             if for_all:
@@ -258,23 +264,30 @@ class LocalLink(UdpLink):
             self._connection = None
 
 
-def link_to(core: WorkerCore, bind: Bind) -> UdpLink:
-    """Return the link that NETSUM_LINK asks for: "udp", "memory", or "auto", which is memory where the switch shares it.
+WAYS: Final = {"auto": ("memory",), "program": ("program",), "memory": ("memory",), "udp": ()}
+"""The kinds of shared memory to try, by value of NETSUM_LINK."""
 
-    "program", for tests: this worker runs the switch's program itself.
+
+def link_to(core: WorkerCore, bind: Bind) -> UdpLink:
+    """Return the link that NETSUM_LINK asks for; "auto" is shared memory where the switch shares it, else UDP.
 
     Raises MisuseError if the variable has another value, or the switch shares no memory and it must; and as for `UdpLink`.
     """
     wanted = os.environ.get(LINK_VARIABLE) or "auto"
-    if wanted not in ("auto", "memory", "udp", "program"):
+    if wanted not in WAYS:
         raise MisuseError(f"{LINK_VARIABLE}: expected auto, memory, udp or program, not {wanted!r}")
     if wanted == "udp":
         return UdpLink(core, bind)
-    link = InPlaceLink(core, bind) if wanted == "program" else LocalLink(core, bind)
+    link = LocalLink(core, bind, WAYS[wanted])
     if wanted != "auto" and not link.is_attached:
         link.close()
-        raise MisuseError(f"{LINK_VARIABLE} asks for shared memory, but {link.refusal}; unset it for UDP")
+        raise MisuseError(needed(link.refusal))
     return link
+
+
+def needed(refusal: str) -> str:
+    """Return the error where shared memory is asked for and there is none."""
+    return f"{LINK_VARIABLE} asks for shared memory, but {refusal}; unset it for UDP"
 
 
 def load(core: WorkerCore) -> None:

@@ -83,6 +83,11 @@ class UdpLink(Link):
         host, port = self._socket.getsockname()
         return host, port
 
+    @property
+    def kind(self) -> str:
+        """The way that datagrams take."""
+        return "udp"
+
     def enter(self, core: WorkerCore) -> None:
         """Carry the datagrams of another core from now on; see `Link.enter`."""
         self._core = core

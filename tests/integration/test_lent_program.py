@@ -22,13 +22,13 @@ from controller.jobs import WorkerEndpoint
 from host_agent.communicator import Communicator
 from host_agent.errors import MissingWorkersError, MisuseError, SwitchSilentError
 from host_agent.transport.in_place import fetch, free_rows, next_datagram, send
-from host_agent.transport.in_place_link import InPlaceLink, borrower_of
+from host_agent.transport.in_place_link import borrower_of
 from host_agent.wire import Admission
 from host_agent.wire import constants as c
 from host_agent.wire.header import Header
 from host_agent.wire.path import Level
 from netsum_common.frames import HEADER_BYTES, write_headers
-from netsum_common.lent_program import LINE_BYTES, Borrowed, LendingRequest
+from netsum_common.lent_program import LINE_BYTES, REFUSED, Borrowed, LendingRequest
 from netsum_common.rings import AttachError, ask
 from netsum_common.switch_options import UDP_PORT
 from sim.switch import Packets
@@ -310,10 +310,21 @@ def test_a_worker_has_its_part_of_the_memory_once(switch: LoopbackSwitch) -> Non
         assert len(descriptors) == 1 + WORKERS
         with pytest.raises(AttachError, match="has its memory already"):
             ask(admission.switch, own, request.to_bytes(), DEADLINE_S)
-        with pytest.raises(AttachError, match="different sizes"):
-            ask(admission.switch, own, request._replace(member=1, slots=8).to_bytes(), DEADLINE_S)
-        with pytest.raises(AttachError, match="none that it knows"):
-            ask(admission.switch, own, request._replace(member=5).to_bytes(), DEADLINE_S)
+        for each in descriptors:
+            os.close(each)
+
+
+def test_workers_that_ask_for_memory_of_different_sizes_have_none(switch: LoopbackSwitch) -> None:
+    (admission, bind), *_ = switch.start_job()
+    request = LendingRequest(admission.epoch << 32 | admission.token, 0, WORKERS, 16, 448)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+        own.bind(bind)
+        connection, descriptors = ask(admission.switch, own, request.to_bytes(), DEADLINE_S)
+        with connection:
+            with pytest.raises(AttachError, match="different sizes"):
+                ask(admission.switch, own, request._replace(member=1, slots=8).to_bytes(), DEADLINE_S)
+            connection.settimeout(DEADLINE_S)
+            assert connection.recv(100).startswith(REFUSED)
         for each in descriptors:
             os.close(each)
 
@@ -343,9 +354,3 @@ def test_a_job_in_a_tree_borrows_no_program(switch: LoopbackSwitch) -> None:
     path = (admission.path[0], Level(0, ((0, 1, 2), (3,))))
     with pytest.raises(MisuseError, match="in a tree"):
         Communicator(replace(admission, path=path), bind=bind, timeout_s=DEADLINE_S)
-
-
-def test_the_link_is_the_one_that_is_asked_for(switch: LoopbackSwitch) -> None:
-    (admission, bind), *_ = switch.start_job()
-    with Communicator(admission, bind=bind, timeout_s=DEADLINE_S) as communicator:
-        assert type(communicator._link) is InPlaceLink

@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 
 import numpy as np
 
-from netsum_common.lent_program import LendingRequest, lending_requested
+from netsum_common.lent_program import READY, WITHDRAWN, LendingRequest, lending_requested
 from netsum_common.rings import (
     SWITCH_PROCESSOR,
     Grant,
@@ -137,6 +137,8 @@ class Attachments:
         except OSError:
             message, descriptors = b"", []
         try:
+            if connection in self._borrowers and self._decides(connection, message):
+                return
             fresh = self._connections[connection] is None and connection not in self._borrowers
             if fresh and message and len(descriptors) == 1:
                 self._attach(connection, port, message, descriptors[0])
@@ -145,6 +147,17 @@ class Attachments:
             for each in descriptors:
                 os.close(each)
         self._leave(connection)
+
+    def _decides(self, connection: socket.socket, message: bytes) -> bool:
+        """Take a borrower's part in the decision; returns whether the message is that."""
+        loan, member = self._borrowers[connection]
+        if message == READY:
+            self._lender.ready(loan, member)
+        elif message.startswith(WITHDRAWN):
+            self._lender.refuse(loan, message.removeprefix(WITHDRAWN).decode(errors="replace"))
+        else:
+            return False
+        return True
 
     def _attach(self, connection: socket.socket, port: int, message: bytes, descriptor: int) -> None:
         shape, borrowing = shape_requested(message), lending_requested(message)
@@ -193,13 +206,12 @@ class Attachments:
     def _lend(
         self, connection: socket.socket, request: LendingRequest, port: int, ip: int, udp_port: int
     ) -> None:
-        loan = self._lender.enter(request, port, ip, udp_port)
+        loan = self._lender.enter(request, connection, port, ip, udp_port)
         if isinstance(loan, str):
             answer(connection, None, loan)
             self._leave(connection)
             return
         self._borrowers[connection] = loan, request.member
-        loan.connections.append(connection)
         try:
             answer(connection, [loan.descriptor, *loan.bells])
         except OSError:

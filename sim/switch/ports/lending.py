@@ -5,7 +5,7 @@ import mmap
 import os
 import socket
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,15 @@ from netsum_common.lent_program import (
     LENT,
     LOCK_BYTES,
     PRESENT,
+    REFUSED,
+    RUN,
     SIGNAL_BYTES,
     LendingRequest,
 )
 from netsum_common.rings import make_bell, make_memory
 from sim.switch.lending import Lending
+
+MOST_REFUSED: Final = 1024
 
 
 class LendError(NetsumError):
@@ -50,7 +54,9 @@ class Loan:
         self, lending: Lending, request: LendingRequest, own_ip: int, own_port: int, drop_ppm: int
     ) -> None:
         self.request = request
-        self.connections: list[socket.socket] = []  # The sockets by which its workers asked.
+        self.connections: dict[int, socket.socket] = {}  # The sockets by which its workers asked.
+        self.ready: set[int] = set()
+        self.is_decided = False
         self.bells = [make_bell() for _ in range(request.members)]
         lent, places = np.zeros(1, LENT), Places()
         places.take(LENT.itemsize)
@@ -122,6 +128,20 @@ class Loan:
         self.addresses[member]["state"] = GONE
         return not (self.addresses["state"] == PRESENT).any()
 
+    def decide(self, message: bytes) -> None:
+        """Tell all workers that are there."""
+        self.is_decided = True
+        for connection in self.connections.values():
+            try:
+                connection.send(message)
+            except OSError:  # It has ended, or reads nothing.
+                _end(connection)
+
+    def revoke(self) -> None:
+        """End the connections of all workers."""
+        for connection in list(self.connections.values()):
+            _end(connection)
+
     def close(self) -> None:
         """Give the switch's part of the memory back; workers keep what they have mapped."""
         del self.addresses
@@ -149,29 +169,70 @@ class Lender:
         self.owner: Owner | None = None  # Set once there is one.
         self._own = own_ip, own_port, drop_ppm
         self._loans: dict[int, Loan] = {}
+        self._refused: dict[int, str] = {}  # Why nothing is lent any more, by key; the latest of them.
 
-    def enter(self, request: LendingRequest, port: int, ip: int, udp_port: int) -> Loan | str:
-        """Let a worker into its job's loan, which the first one's request makes; a refusal says why."""
+    def enter(
+        self, request: LendingRequest, connection: socket.socket, port: int, ip: int, udp_port: int
+    ) -> Loan | str:
+        """Let a worker into its job's loan, which the first one's request makes; a refusal says why.
+
+        A refusal is that of all workers, unless they run the program already.
+        """
+        if request.key in self._refused:
+            return self._refused[request.key]
         loan = self._loans.get(request.key)
         if loan is None:
-            if self.owner is None:
-                return "it lends no program"
-            try:
-                loan = self.owner.lend(lambda lending: Loan(lending, request, *self._own), request.row_bytes)
-            except LendError as refusal:
-                return str(refusal)
-            self._loans[request.key] = loan
-        if loan.request[2:] != request[2:]:
-            return "the job's workers ask for memory of different sizes"
-        if not loan.enter(request.member, port, ip, udp_port):
-            return f"worker {request.member} of the job has its memory already, or had it"
+            made = self._make(request)
+            if isinstance(made, str):
+                self._note(request.key, made)
+                return made
+            self._loans[request.key] = loan = made
+        refusal = ""
+        if loan.is_decided:
+            refusal = "the job's workers have begun without this one"
+        elif loan.request[2:] != request[2:]:
+            refusal = "the job's workers ask for memory of different sizes"
+        elif not loan.enter(request.member, port, ip, udp_port):
+            refusal = f"worker {request.member} of the job has its memory already, or had it"
+        if refusal:
+            self.refuse(loan, refusal)
+            return refusal
+        loan.connections[request.member] = connection
         return loan
+
+    def _make(self, request: LendingRequest) -> Loan | str:
+        if self.owner is None:
+            return "it lends no program"
+        try:
+            return self.owner.lend(lambda lending: Loan(lending, request, *self._own), request.row_bytes)
+        except LendError as refusal:
+            return str(refusal)
+
+    def ready(self, loan: Loan, member: int) -> None:
+        """Note that a worker can run the program; once all can, they do."""
+        loan.ready.add(member)
+        if not loan.is_decided and len(loan.ready) == loan.request.members:
+            loan.decide(RUN)
+
+    def refuse(self, loan: Loan, reason: str) -> None:
+        """Tell all workers of a loan that none of them is to run the program, unless they do already."""
+        if not loan.is_decided:
+            self._note(loan.request.key, reason)
+            loan.decide(REFUSED + reason.encode())
+
+    def _note(self, key: int, reason: str) -> None:
+        self._refused[key] = reason
+        if len(self._refused) > MOST_REFUSED:
+            del self._refused[next(iter(self._refused))]
 
     def leave(self, loan: Loan, member: int) -> None:
         """End a worker's part in a loan, and the loan with its last one."""
+        del loan.connections[member]
+        self.refuse(loan, f"worker {member} of the job left before all of its workers were there")
         if loan.leave(member):
-            if self._loans.get(loan.request.key) is loan:
-                del self._loans[loan.request.key]
+            key = loan.request.key
+            self._note(key, self._refused.get(key, "the job's epoch has ended"))
+            del self._loans[key]
             if self.owner is not None:
                 self.owner.end_loan(loan)
             loan.close()
@@ -179,15 +240,18 @@ class Lender:
     def revoke(self) -> None:
         """End the connections of all workers, which then send nothing."""
         for loan in list(self._loans.values()):
-            for connection in list(loan.connections):
-                with contextlib.suppress(OSError):  # The worker was first.
-                    connection.shutdown(socket.SHUT_RDWR)
+            loan.revoke()
 
     def close(self) -> None:
         """End all loans."""
         for loan in self._loans.values():
             loan.close()
         self._loans.clear()
+
+
+def _end(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # The worker was first.
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _pointers(words: NDArray[np.int64], placed: list[tuple[NDArray[Any], int]]) -> NDArray[np.int64]:
