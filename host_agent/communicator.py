@@ -159,6 +159,11 @@ class Communicator(Closing, OfOneProcess):
         return self._link.address
 
     @property
+    def link(self) -> str:
+        """The way to the switch: "program", "memory", "udp", or "agreeing" until the workers have agreed."""
+        return self._link.kind
+
+    @property
     def path_errors(self) -> str:
         """Socket errors since the link was last idle; empty if there are none."""
         return self._link.trouble()

@@ -25,6 +25,7 @@ def report_of(communicator: Communicator) -> jobs_pb2.Report:
         srtt_ns=now.srtt_ns,
         in_flight=now.in_flight,
         window_bytes=now.window_bytes,
+        link=communicator.link,
     )
     for name in _COUNTERS:
         setattr(report, name, now.counters[name])

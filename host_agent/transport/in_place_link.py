@@ -61,7 +61,7 @@ class InPlaceLink(UdpLink):
 
     @property
     def kind(self) -> str:
-        """The way that datagrams take."""
+        """The way that datagrams take; see `Link.kind`."""
         return ("agreeing" if self._waits else "program") if self.is_attached else super().kind
 
     def enter(self, core: WorkerCore) -> None:

@@ -33,6 +33,11 @@ class Link(OfOneProcess):
     def address(self) -> tuple[str, int]:
         """The IPv4 address and UDP port by which the switch knows this worker."""
 
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """The way that datagrams take: a value of NETSUM_LINK."""
+
     @abstractmethod
     def enter(self, core: WorkerCore) -> None:
         """Carry the datagrams of another core from now on: that of the next epoch, maybe at another switch.

@@ -198,7 +198,7 @@ class LocalLink(InPlaceLink):
 
     @property
     def kind(self) -> str:
-        """The way that datagrams take."""
+        """The way that datagrams take; see `Link.kind`."""
         return "memory" if self._connection is not None else super().kind
 
     def exchange(self, seconds: float) -> int:

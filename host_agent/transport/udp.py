@@ -85,7 +85,7 @@ class UdpLink(Link):
 
     @property
     def kind(self) -> str:
-        """The way that datagrams take."""
+        """The way that datagrams take; see `Link.kind`."""
         return "udp"
 
     def enter(self, core: WorkerCore) -> None:

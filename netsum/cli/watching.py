@@ -161,13 +161,13 @@ def _ranks(ranks: list[int]) -> str:
 def _workers(view: JobView) -> "RenderableType":
     shown = ProgressRows(
         *(">rank", "state", "host", ">?admitted", ">chunks", ">chunks/s", ">retrans-\nmissions", ">per s"),
-        *(">?stale", ">in\nflight", ">?window", ">round\ntrip"),
+        *(">?stale", ">in\nflight", ">?window", ">round\ntrip", "?link"),
         key=3,
     )
     for worker in view.workers:
         # Packets that the switch took from the worker, if its program counts them; the rest is the worker's report.
         admitted = f"{worker.admitted:,}" if worker.HasField("admitted") else ""
-        row = [str(worker.rank), state_word(worker), worker.host, admitted, *[""] * 8]
+        row = [str(worker.rank), state_word(worker), worker.host, admitted, *[""] * 9]
         if worker.HasField("report"):
             report = worker.report
             row[4:] = [
@@ -179,6 +179,7 @@ def _workers(view: JobView) -> "RenderableType":
                 str(report.in_flight),
                 f"{report.window_bytes / 1000:,.0f} kB" if report.window_bytes else "",
                 f"{report.srtt_ns / 1e6:.2f} ms",
+                report.link,
             ]
         shown.add(*row)
     return shown

@@ -102,6 +102,8 @@ class LoopbackNetwork:
 
 
 class MemoryLink(Link):
+    kind = "memory"
+
     def __init__(self, core: WorkerCore, network: LoopbackNetwork | None = None, port: int = 1) -> None:
         super().__init__(core)
         self.port = port

@@ -15,6 +15,7 @@ import pytest
 
 from host_agent.communicator import Communicator
 from host_agent.errors import MissingWorkersError, MisuseError, SwitchSilentError
+from host_agent.joining.worker_report import report_of
 from host_agent.transport import in_place_link
 from host_agent.transport.in_place_link import row_bytes_for
 from host_agent.transport.shared_memory import WAYS
@@ -69,7 +70,7 @@ def assert_right(communicators: list[Communicator], kind: str) -> None:
     for _ in range(3):
         for each in on_all(communicators, sum_of):
             assert np.array_equal(each, SUM), each
-    assert [each._link.kind for each in communicators] == [kind] * len(communicators)
+    assert [each.link for each in communicators] == [kind] * len(communicators)
 
 
 def at(opened: ExitStack, place: Place, timeout_s: float = DEADLINE_S) -> Communicator:
@@ -98,6 +99,7 @@ def test_all_that_can_run_the_program(switch: LoopbackSwitch, opened: ExitStack)
     before = memories_of(os.getpid())
     communicators = [at(opened, place) for place in switch.start_job()]
     assert_right(communicators, "program")
+    assert {report_of(each).link for each in communicators} == {"program"}
     opened.close()
     assert eventually(lambda: memories_of(os.getpid()) <= before)
 
@@ -113,7 +115,7 @@ def test_none_does_when_one_is_asked_not_to(
     communicators.insert(0, at(opened, first))
     for each in on_all(communicators, sum_of):
         assert np.array_equal(each, SUM)
-    assert [each._link.kind for each in communicators] == [other, "memory", "memory"]
+    assert [each.link for each in communicators] == [other, "memory", "memory"]
     opened.close()
     assert eventually(lambda: memories_of(os.getpid()) <= before)
 
@@ -124,12 +126,12 @@ def test_none_does_when_one_comes_after_the_others_have_waited(
     *others, late = switch.start_job()
     communicators = [at(opened, place) for place in others]
     futures = [each.allreduce_async(VALUES[each.worker_id]) for each in communicators]
-    assert eventually(lambda: all(each._link.kind == "memory" for each in communicators))
+    assert eventually(lambda: all(each.link == "memory" for each in communicators))
     communicators.append(at(opened, late))
     futures.append(communicators[-1].allreduce_async(VALUES[WORKERS - 1]))
     for future in futures:
         assert np.array_equal(future.result(DEADLINE_S), SUM)
-    assert communicators[-1]._link.kind == "memory"
+    assert communicators[-1].link == "memory"
     assert_right(communicators, "memory")
 
 
@@ -138,13 +140,13 @@ def test_one_that_comes_late_is_waited_for_until_there_is_something_to_send(
 ) -> None:
     *others, late = switch.start_job()
     communicators = [at(opened, place) for place in others]
-    assert [each._link.kind for each in communicators] == ["agreeing"] * 2
+    assert [each.link for each in communicators] == ["agreeing"] * 2
     futures = [each.allreduce_async(VALUES[each.worker_id]) for each in communicators]
     communicators.append(at(opened, late))
     futures.append(communicators[-1].allreduce_async(VALUES[WORKERS - 1]))
     for future in futures:
         assert np.array_equal(future.result(DEADLINE_S), SUM)
-    assert len({each._link.kind for each in communicators}) == 1
+    assert len({each.link for each in communicators}) == 1
 
 
 def test_none_does_when_one_has_no_room_for_the_memory(
@@ -177,7 +179,7 @@ def test_a_worker_that_ends_or_does_nothing_before_the_others_are_there_is_named
     for error in on_all(communicators, sum_of):
         assert isinstance(error, MissingWorkersError)
         assert error.missing == (0,)
-    kinds = [each._link.kind for each in communicators]
+    kinds = [each.link for each in communicators]
     assert kinds == ["memory", "memory", "program", "program", *["memory"] * 4]
     for connection, heard in zip(connections, (REFUSED, RUN, b""), strict=True):
         connection.settimeout(DEADLINE_S)
@@ -188,7 +190,7 @@ def test_a_worker_that_ends_or_does_nothing_before_the_others_are_there_is_named
 def killed_after_asking(opened: ExitStack, place: Place) -> None:
     def ask_and_die(pipe: Any) -> None:
         communicator = at(opened, place)
-        pipe.send(communicator._link.kind)
+        pipe.send(communicator.link)
         os.kill(os.getpid(), signal.SIGKILL)
 
     ours, theirs = _fork.Pipe()

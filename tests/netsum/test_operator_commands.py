@@ -495,12 +495,13 @@ def test_a_shell_that_cannot_be(netsum: Netsum, words: list[str], sentence: str)
 
 
 @pytest.mark.parametrize("window_bytes", [70_000, 0])
-def test_a_watch_shows_the_window_of_each_worker_that_has_one(
+def test_a_watch_shows_the_link_of_each_worker_and_the_window_where_there_is_one(
     window_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    worker = WorkerView(rank=0, host="h1", report=Report(chunks=1, window_bytes=window_bytes))
+    worker = WorkerView(rank=0, host="h1", report=Report(chunks=1, window_bytes=window_bytes, link="program"))
     screen = console()
     with screen.capture() as printed:
         screen.print(picture(JobView(name="job", workers=[worker])))
     assert ("kB" in printed.get()) == ("70 kB" in printed.get()) == (window_bytes > 0)
+    assert "program" in printed.get()
