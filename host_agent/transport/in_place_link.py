@@ -31,7 +31,7 @@ from netsum_common.lent_program import (
 )
 from netsum_common.rings import MAXIMUM_MESSAGE_BYTES, AttachError, ask
 
-ATTACH_TIMEOUT_S: Final = 5.0
+ATTACH_TIMEOUT_S: Final = 15.0
 AGREE_TIMEOUT_S: Final = 2.0
 """How long a worker that has something to send waits for the others to ask; they do when their communicators are made."""
 PATIENCE: Final = 8  # It waits for this part of a collective's deadline at most.
@@ -85,7 +85,7 @@ class InPlaceLink(UdpLink):
             return super().trouble()
         state, found = self.ends.state[0], []
         if state["gone"] and not self._waits:
-            found.append("the switch that lent its program has ended, or detached this worker")
+            found.append(self._taken_back())
         if state["ran_dry"]:
             found.append(f"the lent program needs more memory (status {state['ran_dry']})")
         if state["holder"]:
@@ -96,6 +96,10 @@ class InPlaceLink(UdpLink):
                 f"{state['locked_out']} packets were given up"
             )
         return "; ".join(found)
+
+    def _taken_back(self) -> str:
+        host, port = self._core.admission.switch
+        return f"the switch at {host}:{port} has taken back the memory that it shared: it has ended, or detached this worker"
 
     def clear_trouble(self) -> None:
         """Start `trouble` anew."""

@@ -214,8 +214,7 @@ class LocalLink(InPlaceLink):
         """Return the error that the system reported about the path to the switch; empty if none."""
         if self._connection is None or not self.ends.rings["gone"][0]:
             return super().trouble()
-        host, port = self._core.admission.switch
-        return f"the switch at {host}:{port} has taken back the memory that it shared: it has ended, or detached this worker"
+        return self._taken_back()
 
     def _borrow(self) -> None:
         if "program" in self._ways:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host_agent.communicator import Communicator
+from host_agent.communicator import Communicator, compile_ahead
 from host_agent.errors import MissingWorkersError, MisuseError, SwitchSilentError
 from host_agent.joining.worker_report import report_of
 from host_agent.transport import in_place_link
@@ -22,6 +22,7 @@ from host_agent.transport.shared_memory import WAYS
 from host_agent.wire import Admission
 from netsum_common.lent_program import READY, REFUSED, RUN, LendingRequest
 from netsum_common.rings import AttachError, ask
+from sim.switch.ports import lending
 from tests.integration.simulated.loopback import LoopbackSwitch, on_all
 from tests.integration.test_lent_program import memories_of
 from tests.integration.test_shared_memory import eventually
@@ -37,6 +38,12 @@ VALUES = [np.arange(worker, worker + 5_000, dtype=np.int32) for worker in range(
 SUM = np.sum(VALUES, axis=0, dtype=np.int32)
 
 Place = tuple[Admission, tuple[str, int]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    """No deadline is running yet."""
+    compile_ahead()
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +167,14 @@ def test_none_does_when_one_has_no_room_for_the_memory(
     assert_right(communicators, "memory")
 
 
-def refusing_memory(descriptor: int, member: int) -> Any:
+def test_none_does_when_the_switch_has_no_room_for_the_memory(
+    switch: LoopbackSwitch, opened: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lending, "make_memory", refusing_memory)
+    assert_right([at(opened, place) for place in switch.start_job()], "memory")
+
+
+def refusing_memory(*_: Any) -> Any:
     raise OSError(12, os.strerror(12))
 
 
@@ -210,6 +224,31 @@ def test_a_worker_whose_part_another_process_has_taken_has_the_others_use_rings(
     assert_right(communicators, "memory")
 
 
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user can only be tried by root")
+def test_none_does_when_one_is_another_users(
+    switch: LoopbackSwitch, opened: ExitStack, impatient: None
+) -> None:
+    first, *others = switch.start_job()
+
+    def reduce(pipe: Any) -> None:
+        os.setuid(65534)
+        communicator = at(opened, first)
+        pipe.send((sum_of(communicator), communicator.link))
+
+    ours, theirs = _fork.Pipe()
+    process = _fork.Process(target=reduce, args=(theirs,), daemon=True)
+    process.start()
+    communicators = [at(opened, place) for place in others]
+    for each in on_all(communicators, sum_of):
+        assert np.array_equal(each, SUM)
+    assert [each.link for each in communicators] == ["memory"] * 2
+    reduced, link = ours.recv()
+    assert np.array_equal(reduced, SUM)
+    assert link == "udp"
+    process.join(DEADLINE_S)
+
+
 def test_what_is_refused_once_stays_refused(switch: LoopbackSwitch, opened: ExitStack) -> None:
     first, second, _ = switch.start_job()
     communicator = at(opened, second)
@@ -228,7 +267,7 @@ def test_a_worker_that_hears_no_decision_sends_nothing_and_says_so(opened: ExitS
         first, *_ = switch.start_job()
         communicator = at(opened, first, SOON_S)
         switch.kill()
-        with pytest.raises(SwitchSilentError, match="the switch that lent its program has ended"):
+        with pytest.raises(SwitchSilentError, match="has taken back the memory"):
             sum_of(communicator)
 
 

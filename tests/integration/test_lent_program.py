@@ -346,7 +346,7 @@ def test_workers_whose_program_is_taken_out_of_the_switch_are_told() -> None:
 
         for error in on_all(communicators, until_it_fails):
             assert isinstance(error, SwitchSilentError)
-            assert "lent its program" in str(error)
+            assert "has taken back the memory" in str(error)
 
 
 def test_a_job_in_a_tree_borrows_no_program(switch: LoopbackSwitch) -> None:

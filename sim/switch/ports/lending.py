@@ -57,7 +57,7 @@ class Loan:
         self.connections: dict[int, socket.socket] = {}  # The sockets by which its workers asked.
         self.ready: set[int] = set()
         self.is_decided = False
-        self.bells = [make_bell() for _ in range(request.members)]
+        self.bells: list[int] = []
         lent, places = np.zeros(1, LENT), Places()
         places.take(LENT.itemsize)
         shared: list[tuple[NDArray[Any], int]] = [
@@ -89,8 +89,14 @@ class Loan:
         lent["signals"] = places.take(count * SIGNAL_BYTES)
         lent["boxes"] = places.take(count * 2 * indices * BOX_BYTES, mmap.PAGESIZE)
         lent["lanes"] = places.take(indices * request.row_bytes, mmap.PAGESIZE)
-        self.descriptor = make_memory("netsum-lent", places.end)
-        self._memory = mmap.mmap(self.descriptor, places.end)
+        with contextlib.ExitStack() as opened:
+            self.descriptor = make_memory("netsum-lent", places.end)
+            opened.callback(os.close, self.descriptor)
+            self._memory = mmap.mmap(self.descriptor, places.end)
+            for _ in range(request.members):
+                self.bells.append(make_bell())
+                opened.callback(os.close, self.bells[-1])
+            opened.pop_all()
         whole = np.frombuffer(self._memory, np.uint8)
         _put(whole, 0, lent)
         _put(whole, int(lent["code"][0]), np.frombuffer(lending.code, np.uint8))
@@ -207,6 +213,8 @@ class Lender:
             return self.owner.lend(lambda lending: Loan(lending, request, *self._own), request.row_bytes)
         except LendError as refusal:
             return str(refusal)
+        except OSError as fault:
+            return f"it has no room for the job's memory ({fault.strerror})"
 
     def ready(self, loan: Loan, member: int) -> None:
         """Note that a worker can run the program; once all can, they do."""
