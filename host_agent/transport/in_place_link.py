@@ -34,7 +34,7 @@ from netsum_common.rings import MAXIMUM_MESSAGE_BYTES, AttachError, ask
 ATTACH_TIMEOUT_S: Final = 15.0
 AGREE_TIMEOUT_S: Final = 2.0
 """How long a worker that has something to send waits for the others to ask; they do when their communicators are made."""
-PATIENCE: Final = 8  # It waits for this part of a collective's deadline at most.
+PATIENCE: Final = 8  # The wait is this part of a collective's deadline at most.
 
 
 class InPlaceLink(UdpLink):

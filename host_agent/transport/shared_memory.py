@@ -220,15 +220,11 @@ class LocalLink(InPlaceLink):
         if "program" in self._ways:
             super()._borrow()
         else:
-            self._fall_back("")
+            self._attach()
 
     def _fall_back(self, reason: str) -> None:
-        if "memory" in self._ways:
-            self._attach()
-            return
-        self.refusal = reason
-        if self._core.passes_under_way:
-            raise MisuseError(needed(reason))
+        super()._fall_back(reason)
+        self._attach()
 
     def _give_back(self, for_all: bool = True) -> None:
         super()._give_back(for_all)
@@ -263,7 +259,7 @@ class LocalLink(InPlaceLink):
             self._connection = None
 
 
-WAYS: Final = {"auto": ("memory",), "program": ("program",), "memory": ("memory",), "udp": ()}
+WAYS: Final = {"auto": ("memory",), "program": ("program", "memory"), "memory": ("memory",), "udp": ()}
 """The kinds of shared memory to try, by value of NETSUM_LINK."""
 
 
@@ -280,13 +276,8 @@ def link_to(core: WorkerCore, bind: Bind) -> UdpLink:
     link = LocalLink(core, bind, WAYS[wanted])
     if wanted != "auto" and not link.is_attached:
         link.close()
-        raise MisuseError(needed(link.refusal))
+        raise MisuseError(f"{LINK_VARIABLE} asks for shared memory, but {link.refusal}; unset it for UDP")
     return link
-
-
-def needed(refusal: str) -> str:
-    """Return the error where shared memory is asked for and there is none."""
-    return f"{LINK_VARIABLE} asks for shared memory, but {refusal}; unset it for UDP"
 
 
 def load(core: WorkerCore) -> None:

@@ -8,18 +8,19 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from host_agent.communicator import Communicator, compile_ahead
-from host_agent.errors import MissingWorkersError, MisuseError, SwitchSilentError
+from host_agent.errors import MissingWorkersError, SwitchSilentError
 from host_agent.joining.worker_report import report_of
 from host_agent.transport import in_place_link
 from host_agent.transport.in_place_link import row_bytes_for
-from host_agent.transport.shared_memory import WAYS
 from host_agent.wire import Admission
+from host_agent.wire.path import Level
 from netsum_common.lent_program import READY, REFUSED, RUN, LendingRequest
 from netsum_common.rings import AttachError, ask
 from sim.switch.ports import lending
@@ -47,9 +48,8 @@ def _compiled() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _auto(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NETSUM_LINK", raising=False)
-    monkeypatch.setitem(WAYS, "auto", ("program", "memory"))
+def _program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NETSUM_LINK", "program")
 
 
 @pytest.fixture
@@ -232,6 +232,7 @@ def test_none_does_when_one_is_another_users(
     first, *others = switch.start_job()
 
     def reduce(pipe: Any) -> None:
+        os.environ["NETSUM_LINK"] = "auto"
         os.setuid(65534)
         communicator = at(opened, first)
         pipe.send((sum_of(communicator), communicator.link))
@@ -299,10 +300,7 @@ def error_of(action: Callable[[], Any]) -> str:
     return ""
 
 
-def test_a_worker_that_must_run_the_program_says_why_it_cannot(
-    switch: LoopbackSwitch, opened: ExitStack, monkeypatch: pytest.MonkeyPatch, impatient: None
-) -> None:
-    monkeypatch.setenv("NETSUM_LINK", "program")
-    communicator = at(opened, switch.start_job()[0])
-    with pytest.raises(MisuseError, match="worker 0 waited too long for the others"):
-        sum_of(communicator)
+def test_a_job_in_a_tree_uses_rings(switch: LoopbackSwitch, opened: ExitStack) -> None:
+    (admission, bind), *_ = switch.start_job()
+    path = (admission.path[0], Level(0, ((0, 1, 2), (3,))))
+    assert at(opened, (replace(admission, path=path), bind)).link == "memory"

@@ -10,7 +10,6 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,12 @@ import pytest
 
 from controller.jobs import WorkerEndpoint
 from host_agent.communicator import Communicator
-from host_agent.errors import MissingWorkersError, MisuseError, SwitchSilentError
+from host_agent.errors import MissingWorkersError, SwitchSilentError
 from host_agent.transport.in_place import fetch, free_rows, next_datagram, send
 from host_agent.transport.in_place_link import borrower_of
 from host_agent.wire import Admission
 from host_agent.wire import constants as c
 from host_agent.wire.header import Header
-from host_agent.wire.path import Level
 from netsum_common.frames import HEADER_BYTES, write_headers
 from netsum_common.lent_program import LINE_BYTES, REFUSED, Borrowed, LendingRequest
 from netsum_common.rings import AttachError, ask
@@ -66,6 +64,7 @@ def switch(_program: None) -> Iterator[LoopbackSwitch]:
             ]
             for each in on_all(communicators, lambda one: one.allreduce(VALUES[one.worker_id])):
                 assert np.array_equal(each, SUM)
+            assert {each.link for each in communicators} == {"program"}
         yield running
 
 
@@ -347,10 +346,3 @@ def test_workers_whose_program_is_taken_out_of_the_switch_are_told() -> None:
         for error in on_all(communicators, until_it_fails):
             assert isinstance(error, SwitchSilentError)
             assert "has taken back the memory" in str(error)
-
-
-def test_a_job_in_a_tree_borrows_no_program(switch: LoopbackSwitch) -> None:
-    (admission, bind), *_ = switch.start_job()
-    path = (admission.path[0], Level(0, ((0, 1, 2), (3,))))
-    with pytest.raises(MisuseError, match="in a tree"):
-        Communicator(replace(admission, path=path), bind=bind, timeout_s=DEADLINE_S)

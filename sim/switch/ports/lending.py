@@ -140,7 +140,7 @@ class Loan:
         for connection in self.connections.values():
             try:
                 connection.send(message)
-            except OSError:  # It has ended, or reads nothing.
+            except OSError:  # The worker has ended, or reads nothing.
                 _end(connection)
 
     def revoke(self) -> None:
