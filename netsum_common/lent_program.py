@@ -57,7 +57,7 @@ WITHDRAWN: Final = b"withdrawn: "
 RUN: Final = b"run"
 REFUSED: Final = b"refused: "
 MOST_MEMBERS: Final = 32
-MOST_SLOTS: Final = 1024
+MOST_SLOTS: Final = 4096
 _REQUEST: Final = struct.Struct("=4sQIIII")
 _MAGIC: Final = b"nsp1"
 
