@@ -249,13 +249,13 @@ def test_steps_commute_with_permutations(scenario: ExplorerScenario) -> None:
 
 
 def test_steps_of_a_core_with_a_fault_of_one_worker_do_not_commute() -> None:
-    worker = changed_worker("arrivals", [(MISSING, f"{MISSING} and core.worker_id != 1")])
+    worker = changed_worker("arrivals", ((MISSING, f"{MISSING} and core.worker_id != 1"),))
     system = System(ExplorerScenario("three", workers=3, rounds=ONE), PROGRAM, worker)
     assert not steps_commute(finished(system, True, order="largest", liveness=False))
 
 
 def test_a_fault_of_one_worker_is_found() -> None:
-    worker = changed_worker("arrivals", [(MISSING, f"{MISSING} and core.worker_id != 1")])
+    worker = changed_worker("arrivals", ((MISSING, f"{MISSING} and core.worker_id != 1"),))
     for scenario in (ExplorerScenario("two", rounds=TWO), ExplorerScenario("three", workers=3, rounds=ONE)):
         assert [verdict(System(scenario, PROGRAM, worker), each) for each in (False, True)] == [STUCK, STUCK]
 

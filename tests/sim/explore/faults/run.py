@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -75,7 +74,8 @@ def _changed_programs() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory()
 
 
-def changed_worker(module: str, changes: Sequence[tuple[str, str]]) -> CoreCode:
+@cache  # Compiled for seconds, and the same in all systems of a process.
+def changed_worker(module: str, changes: tuple[tuple[str, str], ...]) -> CoreCode:
     """Return the worker core with pieces of one of its modules' text replaced.
 
     Parameters
