@@ -129,6 +129,8 @@ def over_budget(reports: Iterable[pytest.TestReport], text: str) -> list[str]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Name the folders of tests that took longer than they may; a busy machine is slow, so that no run fails by it."""
+    if config.getoption("--only-recorded"):
+        return  # The tests of optional parts have no budget.
     table = config.rootpath / "CONTRIBUTING.md"
     reports = [
         each
