@@ -131,18 +131,24 @@ def _inputs(step: int) -> Any:
     return torch.randn(8, 4, generator=torch.Generator().manual_seed(step))
 
 
-def test_ray_train_reduces_gradients_of_two_workers_over_netsum(cluster: None, tmp_path: Path) -> None:
+def test_ray_train_reduces_gradients_of_two_workers_over_netsum(
+    cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Workers that are not up within a minute, as on a busy machine, Ray would start again without end.
+    monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "200")
     torch = pytest.importorskip("torch")
-    from ray.train import RunConfig, ScalingConfig
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
     (tmp_path / "said").mkdir()
     TorchTrainer(
         _training,
         train_loop_config={"said": str(tmp_path / "said")},
-        torch_config=TorchConfig(backend="netsum"),
+        torch_config=TorchConfig(backend="netsum", timeout_s=100),
         scaling_config=ScalingConfig(num_workers=2),
-        run_config=RunConfig(storage_path=os.fspath(tmp_path)),
+        run_config=RunConfig(
+            storage_path=os.fspath(tmp_path), failure_config=FailureConfig(controller_failure_limit=0)
+        ),
     ).fit()
     first, second = (json.loads((tmp_path / f"said/{rank}.json").read_text()) for rank in range(2))
     assert first == second
