@@ -206,5 +206,18 @@ class ProgressRows:
                 yield Text(line.rstrip(), overflow="fold")
 
 
+def print_table(
+    as_json: bool, document: Any, headings: Sequence[str], rows: Iterable[Sequence[str]], *, key: int = 1
+) -> None:
+    """Print a document as JSON, or its rows for people; `headings` and `key` as `ProgressRows` takes them."""
+    if as_json:
+        print_json(document)
+        return
+    table = ProgressRows(*headings, key=key)
+    for row in rows:
+        table.add(*row)
+    table.print()
+
+
 def _one_line(heading: str) -> str:
     return heading.replace("-\n", "").replace("\n", " ")

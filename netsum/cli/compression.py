@@ -31,47 +31,26 @@ def list_compressors(
     distributed values, agreements included.
     """
     from host_agent.compression.survey import survey
-    from netsum.terminal import ProgressRows, print_json
+    from netsum.terminal import print_table
 
     rows = survey(elements, workers)
-    if as_json:
-        print_json([vars(row) for row in rows])
-        return
-    table = ProgressRows(
-        "compressor",
-        "class",
-        "route",
-        "biased",
-        "bound",
-        f">ratio, n = {workers}",
-        "~when to choose it",
-        "~?source",
-    )
-    for row in rows:
-        table.add(
-            row.name,
-            row.family,
-            row.route,
-            "yes" if row.biased else "no",
-            row.bound,
-            f"{row.ratio:.1f}",
-            row.use,
-            row.source,
+    headings = ["compressor", "class", "route", "biased", "bound", f">ratio, n = {workers}"]
+    cells = [
+        (
+            *(row.name, row.family, row.route, "yes" if row.biased else "no", row.bound),
+            *(f"{row.ratio:.1f}", row.use, row.source),
         )
-    table.print()
+        for row in rows
+    ]
+    print_table(as_json, list(map(vars, rows)), [*headings, "~when to choose it", "~?source"], cells)
 
 
 @compression_app.command("memories", epilog=epilog("netsum compression memories  # what there is"))
 def list_memories(as_json: bool = json_option()) -> None:
     """List memories: how each feeds the error of compression back."""
     from host_agent.compression import MEMORIES
-    from netsum.terminal import ProgressRows, print_json
+    from netsum.terminal import print_table
 
     facts = [(each.name, (each.__doc__ or "").partition("\n")[0], each.source) for each in MEMORIES.values()]
-    if as_json:
-        print_json([{"name": name, "what": what, "source": source} for name, what, source in facts])
-        return
-    table = ProgressRows("memory", "~what it does", "~?source")
-    for fact in facts:
-        table.add(*fact)
-    table.print()
+    document = [{"name": name, "what": what, "source": source} for name, what, source in facts]
+    print_table(as_json, document, ("memory", "~what it does", "~?source"), facts)

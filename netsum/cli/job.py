@@ -117,47 +117,24 @@ def list_jobs(
     as_json: bool = json_option(),
 ) -> None:
     """List the jobs of a controller."""
+    from controller.service.client import as_dict
     from netsum.cli.watching import job_state, state_word
-    from netsum.terminal import ProgressRows, echo, print_json
+    from netsum.terminal import echo, print_table
 
     views = client.jobs(ended)
-    if as_json:
-        from controller.service.client import as_dict
-
-        print_json([as_dict(view) for view in views])
-        return
-    if not views:
+    if not views and not as_json:
         echo("no jobs: workers make one when they join, or an operator by `netsum job create`")
         return
-    rows = ProgressRows(
-        "~job",
-        "state",
-        ">workers",
-        "switch",
-        ">slots",
-        ">lanes",
-        ">?restarts",
-        ">?moves",
-        ">?waited s",
-        "~reason",
-    )
+    rows = []
     for view in views:
         there = sum(state_word(worker) == "seated" for worker in view.workers)
-        workers = f"{there} of {view.world_size}"
-        rows.add(
-            view.name,
-            job_state(view),
-            workers,
-            view.switch,
-            str(view.slot_count),
-            str(view.lanes),
-            str(view.restarts),
-            str(view.moves),
-            f"{view.waited_s:.1f}" if view.waited_s >= 0.05 else "0",
-            view.reason,
-        )
-    rows.print()
-    share, jain = client.share()
+        counts = map(str, (view.slot_count, view.lanes, view.restarts, view.moves))
+        waited = f"{view.waited_s:.1f}" if view.waited_s >= 0.05 else "0"
+        names = (view.name, job_state(view), f"{there} of {view.world_size}", view.switch)
+        rows.append((*names, *counts, waited, view.reason))
+    headings = ("~job", "state", ">workers", "switch", ">slots", ">lanes", ">?restarts", ">?moves")
+    print_table(as_json, list(map(as_dict, views)), (*headings, ">?waited s", "~reason"), rows)
+    share, jain = ("", 0.0) if as_json else client.share()
     if share:
         echo(f"slots are shared ({share}): Jain's index {jain:.3f}")
 
@@ -251,19 +228,13 @@ def events(client: "OperatorClient", name: str = JOB, as_json: bool = json_optio
 
     The controller keeps the last 10,000 changes of all jobs, also when it is started again; jobs that have ended are among them.
     """
+    from controller.service.client import as_dict
     from netsum.cli.watching import event_cells
-    from netsum.terminal import ProgressRows, print_json
+    from netsum.terminal import print_table
 
     found = client.job_events(name)
-    if as_json:
-        from controller.service.client import as_dict
-
-        print_json([as_dict(each) for each in found])
-        return
-    rows = ProgressRows("time", "of", "event", "state", "~reason", key=3)
-    for each in found:
-        rows.add(*event_cells(each))
-    rows.print()
+    headings = ("time", "of", "event", "state", "~reason")
+    print_table(as_json, list(map(as_dict, found)), headings, map(event_cells, found), key=3)
 
 
 def _print_job(view: "JobView", as_json: bool) -> None:

@@ -168,17 +168,16 @@ def sim_compare(
     as_json: bool = json_option(),
 ) -> None:
     """Compare the results of two runs, combination by combination."""
-    from netsum.terminal import ProgressRows, print_json
+    from netsum.terminal import print_table
     from sim.experiments.comparing import compare
 
     compared = compare(one, other)
-    if as_json:
-        print_json([each.as_dict() for each in compared])
-        return
-    made = ProgressRows("", "job", ">A, us", ">B, us", ">B / A", "")
-    for each in compared:
-        made.add(each.name, each.job, each.text(each.one), each.text(each.other), each.ratio_text, each.note)
-    made.print()
+    rows = [
+        (each.name, each.job, each.text(each.one), each.text(each.other), each.ratio_text, each.note)
+        for each in compared
+    ]
+    headings = ("", "job", ">A, us", ">B, us", ">B / A", "")
+    print_table(as_json, [each.as_dict() for each in compared], headings, rows)
 
 
 def _open(chosen: Chosen) -> tuple[Experiment, ResultStore]:

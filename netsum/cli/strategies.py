@@ -19,19 +19,12 @@ def list_strategies(as_json: bool = json_option()) -> None:
     """
     from host_agent.strategies import STRATEGIES
     from host_agent.strategies.registry import own_options_of
-    from netsum.terminal import ProgressRows, print_json
+    from netsum.terminal import print_table
 
     facts = [
         (name, kind.summary, kind.use, kind.cost, ", ".join(map(str, own_options_of(kind))), kind.source)
         for name, kind in sorted(STRATEGIES.items())
     ]
-    if as_json:
-        names = ("name", "summary", "use", "cost", "options", "source")
-        print_json([dict(zip(names, each, strict=True)) for each in facts])
-        return
-    table = ProgressRows(
-        "strategy", "~what it does", "~when to choose it", "~sent a step", "~?options", "~?source"
-    )
-    for each in facts:
-        table.add(*each)
-    table.print()
+    names = ("name", "summary", "use", "cost", "options", "source")
+    headings = ("strategy", "~what it does", "~when to choose it", "~sent a step", "~?options", "~?source")
+    print_table(as_json, [dict(zip(names, each, strict=True)) for each in facts], headings, facts)

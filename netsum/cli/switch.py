@@ -73,28 +73,16 @@ def switch_serve(options: ServeOptions, log_format: LogFormat = log_format_optio
 def list_switches(client: "OperatorClient", as_json: bool = json_option()) -> None:
     """List the switches of a controller: their state and their free slots."""
     from controller.service.client import as_dict
-    from netsum.terminal import ProgressRows, print_json
+    from netsum.terminal import print_table
 
     views = client.switches()
-    if as_json:
-        print_json([as_dict(view) for view in views])
-        return
-    rows = ProgressRows(
-        "switch", "state", "address", ">lanes", ">free slots", ">jobs", "~reason", "?P4Runtime"
-    )
+    rows = []
     for view in views:
         free = f"{view.free_slots:,} of {view.slots:,}"
-        rows.add(
-            view.name,
-            switch_state(view),
-            view.ip,
-            str(view.lanes),
-            free,
-            str(len(view.jobs)),
-            view.reason,
-            view.address,
-        )
-    rows.print()
+        names = (view.name, switch_state(view), view.ip, str(view.lanes), free, str(len(view.jobs)))
+        rows.append((*names, view.reason, view.address))
+    headings = ("switch", "state", "address", ">lanes", ">free slots", ">jobs", "~reason", "?P4Runtime")
+    print_table(as_json, [as_dict(view) for view in views], headings, rows)
 
 
 @switch_app.command(

@@ -269,19 +269,11 @@ def shell(testbed: str | None = running_testbed_option()) -> None:
 )
 def list_topologies(as_json: bool = json_option()) -> None:
     """List the topologies that come with netsum."""
-    from netsum.terminal import ProgressRows, echo, print_json
+    from netsum.terminal import echo, print_table
     from topologies.topology_file import FILES, load_topology, shipped_topologies
 
-    topologies = [load_topology(name) for name in shipped_topologies()]
-    if as_json:
-        found = [
-            {"name": one.name, "description": one.description, "file": str(FILES / f"{one.name}.json")}
-            for one in topologies
-        ]
-        print_json(found)
-        return
-    rows = ProgressRows("topology", "~description")
-    for one in topologies:
-        rows.add(one.name, one.description)
-    rows.print()
-    echo(f"their files: {path_text(FILES)}")
+    rows = [(one.name, one.description) for one in map(load_topology, shipped_topologies())]
+    found = [{"name": name, "description": text, "file": str(FILES / f"{name}.json")} for name, text in rows]
+    print_table(as_json, found, ("topology", "~description"), rows)
+    if not as_json:
+        echo(f"their files: {path_text(FILES)}")
