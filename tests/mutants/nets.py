@@ -99,8 +99,8 @@ PARTS: Final = {
         ("sim/network",),
         (
             _tests("network", "tests/sim/network"),
-            _tests("experiments", "tests/sim/experiments"),
             _tests("traces", "tests/sim/traces", "tests/sim/test_published_rates.py"),
+            _tests("experiments", "tests/sim/experiments"),
         ),
         30,
     ),
