@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import gc
 import logging
+import os
 import random
 import sqlite3
 from collections.abc import Iterator
@@ -128,6 +129,7 @@ def test_bytes_that_are_no_message_leave_no_traceback(bench: Bench, caplog: pyte
 
 
 OPERATORS = ("ListJobs", "GetJob", "RestartJob", "ListSwitches", "GetSwitch", "CreateJob", "DeleteJob")
+MESSAGES = 10_000 if "NETSUM_LONG_TESTS" in os.environ else 4_000
 EXPLAINED = {*CODES.values(), grpc.StatusCode.UNAVAILABLE}
 
 
@@ -151,14 +153,14 @@ def _call(channel: Any, kind: str, rng: random.Random) -> int:
     return len(messages)
 
 
-def test_10_000_odd_messages_touch_nothing_of_others(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_odd_messages_touch_nothing_of_others(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.serve(grace_s=0.0)
     members = bench.join_all("others", 2)
     before = bench.operator.job("others")
     rng, sent, unexplained = random.Random(22), 0, []
     kinds = [*OPERATORS, "WatchJob", *["CreateJob", "DeleteJob", "Register"] * 3, *["Join"] * 8]
     with grpc.insecure_channel(bench.address) as channel:
-        while sent < 10_000:
+        while sent < MESSAGES:
             kind = rng.choice(kinds)
             try:
                 sent += _call(channel, kind, rng)
