@@ -34,7 +34,7 @@ LEAST_PACKETS: Final = 2
 QUEUE_PACKETS: Final = 16  # How many a worker keeps in the queue.
 LOST_SHARE: Final = 12  # More than 1/n lost is congestion,
 LEAST_LOST: Final = 6  # if it is at least this number,
-COUNTED: Final = 64  # counted over at least this number of RESULTs.
+COUNTED: Final = 64  # counted over at least this number of RESULTs, from the round of the first on.
 TRIAL_SHARE: Final = 4  # A trial takes back 1/n of the window.
 TRIAL_ROUNDS: Final = 3  # The first still has chunks of before, in the second other workers follow.
 TRIAL_WAIT: Final = 12  # Rounds between trials.
@@ -46,6 +46,7 @@ OWN_SHARE: Final = 700
 _ONE: Final = 1024
 _MS: Final = 1_000_000
 _MOST: Final = 1 << 40
+_LONG_AGO: Final = -(1 << 60)
 _SEGMENT: Final = 1514  # CUBIC grows by segments of that length.
 
 
@@ -54,6 +55,7 @@ def reset_congestion(core: Record) -> None:
     """Begin with the first window."""
     core.window_bytes = FIRST_BYTES
     core.threshold_bytes = _MOST
+    core.largest_ns = _LONG_AGO
     core.starting = 1
     core.path_ns = NEVER
     core.trial_wait = SECOND_WAIT
@@ -154,8 +156,12 @@ def _begin_round(core: Record) -> None:
 
 @compiled
 def _bounded(core: Record, window: Integer) -> Integer:
-    packet = frame_bytes(core, True)
-    return min(max(window, LEAST_PACKETS * packet), core.slot_count * packet)
+    return min(max(window, LEAST_PACKETS * frame_bytes(core, True)), _all_slots(core))
+
+
+@compiled_inline
+def _all_slots(core: Record) -> Integer:
+    return core.slot_count * frame_bytes(core, True)
 
 
 @compiled
@@ -181,7 +187,7 @@ def _end_round(core: Record, now_ns: Integer) -> None:
     if core.round_marked > 0 or core.marked_share > 0:
         share = core.round_marked * _ONE // core.round_results
         core.marked_share += (share - core.marked_share) // 16
-    if core.counted >= COUNTED:
+    if core.counted >= COUNTED or core.counted_lost == 0:
         core.counted_lost = 0
         core.counted = 0
     if core.round_samples == 0 and core.trial_rounds > 0:
@@ -205,6 +211,8 @@ def _end_round(core: Record, now_ns: Integer) -> None:
 def _adapt(core: Record, now_ns: Integer) -> None:
     """Change the window at the end of a round without marks in which this worker was last."""
     queued, target, window = _queued(core), _target(core), core.window_bytes
+    if window >= _all_slots(core):
+        core.largest_ns = _LONG_AGO  # The last congestion does not keep the window down any more.
     mean_ns = core.round_total_ns // core.round_samples
     if core.competes != 0:
         grown = window + window // 2
@@ -269,10 +277,12 @@ def cubic_growth(since_ms: Integer, segment: Integer) -> Integer:
 @compiled
 def _consider_trial(core: Record) -> None:
     """Begin a trial if it is time and there is a queue."""
-    core.trial_wait -= 1
+    core.trial_wait = max(core.trial_wait - 1, np.int64(0))
     queued, packet = _queued(core), frame_bytes(core, True)
     if core.trial_wait > 0 or core.round_lost > 0 or core.round_full == 0:
         return
+    if core.competes == 0 and core.window_bytes >= _all_slots(core):
+        return  # Such a window would not grow if others filled the queue.
     if queued < LEAST_PACKETS * packet or core.window_bytes < 2 * LEAST_PACKETS * packet:
         return
     core.trial_rounds = TRIAL_ROUNDS

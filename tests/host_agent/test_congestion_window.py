@@ -87,6 +87,27 @@ def test_alone_a_worker_fills_the_link_and_keeps_few_packets_in_the_queue() -> N
     assert not path.bench.state["competes"]
 
 
+@pytest.mark.parametrize("competes", [0, 1])
+def test_with_all_slots_in_the_window_there_are_trials_only_of_whether_others_are_gone(competes: int) -> None:
+    path = Bottleneck(slots=32)
+    path.bench.state["window_bytes"] = 32 * PACKET
+    path.bench.state["competes"] = competes
+    trials = sum(path.bench.state["trial_rounds"] > 0 for _ in path.run(1000))
+    assert (trials > 0) == (competes == 1)
+
+
+def test_a_window_of_all_slots_does_not_remember_when_the_last_congestion_was() -> None:
+    path = Bottleneck(slots=16)
+    list(path.run(1000))
+    path.bench.state["competes"] = 1
+    count_loss(path.bench.state, path.bench.state["next_chunk"], path.bench.now_ns)
+    path.bench.state["competes"] = 0
+    assert path.bench.state["largest_ns"] == path.bench.now_ns
+    list(path.run(1000))
+    assert path.window == 16 * PACKET
+    assert path.bench.state["largest_ns"] < 0
+
+
 def test_beside_others_that_fill_the_queue_a_worker_competes_until_packets_are_lost() -> None:
     path = Bottleneck()
     list(path.run(1000))

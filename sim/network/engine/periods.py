@@ -31,8 +31,8 @@ from sim.network.engine.packets import packet_of
 
 Numbers = npt.NDArray[np.int64]
 
-WORKER_WORDS: Final = 36
-SLOT_WORDS: Final = 7
+WORKER_WORDS: Final = 59
+SLOT_WORDS: Final = 8
 """Maximum number of values that describe a worker, and each of its slots."""
 IRREGULAR: Final = -1
 
@@ -72,7 +72,7 @@ def describe_workers(worlds: Any, numbers: Numbers, out: Numbers) -> Integer:
         steady = (
             steady and core.extra_probes == 0 and core.due == 0 and core.status_chunk != core.oldest_chunk
         )
-        steady = steady and core.next_chunk >= core.window_ends and core.congestion == 0
+        steady = steady and core.next_chunk >= core.window_ends
         steady = steady and core.sending_pass == core.passes_done and core.sending_pass < core.passes_begun
         steady = steady and work.quorum == 0 and work.payload.encode != 0 and begins <= index < ends
         # A pass whose worker sends or needs the lanes of a part of the array changes at that part's ends.
@@ -113,6 +113,33 @@ def describe_workers(worlds: Any, numbers: Numbers, out: Numbers) -> Integer:
             core.unanswered,
             core.asked,
             core.answered,
+            core.flight_bytes,
+            core.window_bytes,
+            core.threshold_bytes,
+            core.largest_bytes,
+            _since(core.largest_ns, now_ns),
+            core.competes,
+            core.path_ns,
+            core.starting,
+            core.trimming,
+            max(core.recover_chunk, core.oldest_chunk) - core.next_chunk,
+            core.counted_lost,
+            core.counted,
+            core.jitter_ns,
+            core.marked_share,
+            (core.round_end - core.next_chunk) * core.congestion,
+            core.round_least_ns,
+            core.round_total_ns,
+            core.round_samples,
+            core.round_lost,
+            core.round_marked,
+            core.round_results,
+            core.round_full,
+            core.trial_rounds,
+            core.trial_wait,
+            core.trial_ns,
+            core.trial_bytes,
+            core.doubts,
         ):
             out[at] = value
             at += 1
@@ -135,7 +162,8 @@ def describe_workers(worlds: Any, numbers: Numbers, out: Numbers) -> Integer:
             out[at + 2] = slot.last_sequence - core.next_sequence
             out[at + 3] = slot.first_sent_ns - now_ns
             out[at + 4] = slot.last_sent_ns - now_ns
-            at += 5
+            out[at + 5] = slot.under_way
+            at += 6
     return at
 
 
@@ -181,6 +209,8 @@ def skip_workers(worlds: Any, numbers: Numbers, more: Any, shift_ps: Integer) ->
         core.progress_ns += shift_ns
         if core.heard_ns >= 0:
             core.heard_ns += shift_ns
+        if core.largest_ns >= 0:
+            core.largest_ns += shift_ns
         slots = carray(pointer(worker.slots), (worker.slot_count,), SLOT)
         for place in range(worker.slot_count):
             slots[place].first_sent_ns += shift_ns

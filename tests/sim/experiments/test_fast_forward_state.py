@@ -9,14 +9,12 @@ import pytest
 from host_agent.protocol.records import CORE, COUNTERS, PASS, SLOT
 from sim.network.engine import periods
 from sim.network.engine.engine_records import WORKER
-from tests.sim.explore.core_fields import CORE_WINDOW
 
 _TREE = ast.parse(inspect.getsource(periods))
 _FUNCTIONS = {each.name: each for each in _TREE.body if isinstance(each, ast.FunctionDef)}
 
 ADMISSION = "is set by the admission, and the same for as long as there is the worker"
 PLACE = "says where something is in memory"
-WINDOW = "is read where there is a congestion window, and the state is not compared there"
 TROUBLE = "is read only about PROBEs, STATUSes and failures; the state is not compared while there are any"
 
 REASONS: dict[str, dict[str, str]] = {
@@ -44,7 +42,6 @@ REASONS: dict[str, dict[str, str]] = {
         "presumed_lost": "counts slots with loss_time_ns, and every slot's is NEVER",
         "recovered_ns": "is compared with PROBEs about chunks in flight, and no chunk has one",
         "window": "is read up to window_ends, which is behind",
-        **dict.fromkeys(CORE_WINDOW - {"congestion"}, WINDOW),
         **dict.fromkeys(("status_ns", "status_level", "status_seen", "status_slot_chunk"), TROUBLE),
         **dict.fromkeys(("failure_chunk", "objections"), TROUBLE),
         **dict.fromkeys(
@@ -54,7 +51,7 @@ REASONS: dict[str, dict[str, str]] = {
     },
     "slot": {
         "exponent": "is a value",
-        **dict.fromkeys(("frame_bytes", "under_way"), WINDOW),
+        "frame_bytes": "is under_way where nothing is lost",
         "asked_ns": "is read of chunks with PROBEs, and no chunk has one",
     },
     "work": {
@@ -116,6 +113,7 @@ def test_times_of_a_worker_go_on_with_what_is_left_out() -> None:
     }
     times = {name for record in (CORE, SLOT) for name in record.names or () if name.endswith("_ns")}
     durations = {"srtt_ns", "rttvar_ns", "rto_ns", "max_rto_ns", "base_ns", "result_ns", "min_result_ns"}
+    durations |= {"path_ns", "jitter_ns", "round_least_ns", "round_total_ns", "trial_ns"}
     durations |= {"max_result_ns", "timeout_ns"}
     without = set(REASONS["core"]) | set(REASONS["slot"]) | durations
     assert times - without - {name for name in moved if name in times} == set()
