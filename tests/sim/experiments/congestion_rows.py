@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from controller.sharing import jain
 from docs.tables import DATA
 from host_agent.environment import CONGESTION_WINDOW, is_on
 from netsum.simulation import programs
@@ -101,7 +102,7 @@ def straggling(slots: int) -> str:
 
 
 def beside(queue: int, slots: int) -> str:
-    """Return the shares of a job with 256 slots and of another one, with 0 slots a ring, between them a queue."""
+    """Return the shares of a job with 256 slots and of another one, with 0 slots a ring, and Jain's index of both."""
 
     def rate(name: str, *jobs: str) -> float:
         return float(run(topology + "".join(jobs))[name]["goodput_bps"])
@@ -113,7 +114,7 @@ def beside(queue: int, slots: int) -> str:
         alone = rate("a", ours), rate("b", theirs)
         first = rate("a", ours, job("b", 3, slots, LONG)) / alone[0] * 2
         second = rate("b", job("a", 1, 256, LONG), theirs) / alone[1] * 2
-    return f"{first:.2f} : {second:.2f}"
+    return f"{first:.2f} : {second:.2f}, {jain((first, second)):.3f}"
 
 
 def beside_tcp(queue: int, flows: int, control: str = "cubic") -> tuple[float, float]:
