@@ -120,6 +120,7 @@ def beside(queue: int, slots: int) -> str:
 def beside_tcp(queue: int, flows: int, control: str = "cubic") -> tuple[float, float]:
     """Return the shares of a link of 100 Mbit/s that a job in a tree and the least of some TCP flows have; 1 is equal."""
     hosts = 4 + 2 * flows
+    marks = f'mark = "{MARKED_FROM}"\n' if control == "dctcp" else ""
     with TemporaryDirectory() as folder:
         core = {"bandwidth": "100mbit", "latency": "100us", "queue": queue}
         topology = file_of(
@@ -130,7 +131,7 @@ def beside_tcp(queue: int, flows: int, control: str = "cubic") -> tuple[float, f
             for at in range(5, hosts, 2)
         )
         found = result_of(
-            f'{topology}rate = "100mbit"\n[host]\ncost = "measured"\n[run]\nseries = "50ms"\n{background}'
+            f'{topology}rate = "100mbit"\n{marks}[host]\ncost = "measured"\n[run]\nseries = "50ms"\n{background}'
             f'[[job]]\nsize = "{SHORT}"\nslots = 256\ntree = true\nsparse = "never"\nstart = "2s"\n'
         )
     (row,) = found.rows
@@ -147,12 +148,13 @@ def beside_tcp(queue: int, flows: int, control: str = "cubic") -> tuple[float, f
     return (flows + 1) * row["share_of_bound"], (flows + 1) * least
 
 
-def tcp_shares(queue: int, flows: int) -> str:
+def tcp_shares(queue: int, flows: int, control: str) -> str:
     """Return both shares as a cell."""
-    ours, theirs = beside_tcp(queue, flows)
+    ours, theirs = beside_tcp(queue, flows, control)
     return f"{ours:.2f} : {theirs:.2f}" if ours else "fails"
 
 
+MARKED_FROM = "30kB"  # 20 packets, K of DCTCP at 1 Gbit/s (Alizadeh et al., SIGCOMM 2010), which is enough for slower links.
 LOSS = '[[fault]]\nloss = "1%"\n'
 ROWS: dict[str, Callable[[], str]] = {
     "10 Gbit/s, queue 100 kB, 64 slots": lambda: star(64, "100kB"),
@@ -174,7 +176,11 @@ ROWS: dict[str, Callable[[], str]] = {
         for slots in (64, 256)
     },
     **{
-        f"100 Mbit/s, queue of {queue:,}: 256 slots beside 1 CUBIC": partial(tcp_shares, queue, 1)
+        f"100 Mbit/s, queue of {queue:,}: 256 slots beside {flows} {control.upper()}": partial(
+            tcp_shares, queue, flows, control
+        )
+        for control, counts in (("cubic", (1,)), ("dctcp", (1, 4)))
+        for flows in counts
         for queue in (60, 200, 1000)
     },
 }
