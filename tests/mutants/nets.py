@@ -98,7 +98,7 @@ PARTS: Final = {
     "simulator": Part(
         ("sim/network",),
         (
-            _tests("network", "tests/sim/network"),
+            _tests("network", "tests/sim/network", "tests/integration/test_failures.py"),
             _tests("traces", "tests/sim/traces", "tests/sim/test_published_rates.py"),
             _tests("experiments", "tests/sim/experiments"),
         ),

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from host_agent.protocol.congestion import cubic_growth, cubic_inflection_ms
+from sim.network.engine.engine_records import FLOW, WORLD
+from sim.network.engine.tcp import CUBIC, PER_PACKET, grow
 from sim.network.messages import Messages, TransportParameters, add_flow
 from sim.network.network import Network
 from sim.network.parameters import LinkParameters
@@ -73,6 +75,20 @@ def test_a_cubic_flow_follows_its_curve_from_one_loss_to_the_next() -> None:
     assert compared > 100
 
 
+def test_a_flow_queues_no_more_than_a_millisecond_in_its_own_host() -> None:
+    """TCP small queues of Linux; the flow's path may begin with any link of the network, the first one too."""
+    link = LinkParameters(rate_bps=10**8, latency_ns=MS, queue_bytes=1000 * FRAME, framing_bytes=0)
+
+    def look(network: Network) -> Any:
+        links = network.link_records
+        (number,) = np.flatnonzero(links["from_node"] == network.hosts[0].number)
+        return number, int(links["busy_ps"][number]) - network.now_ps
+
+    seen = shared(1, "cubic", link, 300, look, 1)
+    assert {number for number, _ in seen} == {0}
+    assert 0.5e9 < max(waiting for _, waiting in seen) < 1.0e9 + 2 * FRAME * 8 * 10_000
+
+
 @pytest.mark.parametrize(("flows", "queue"), [(1, 60), (2, 60), (2, 200), (2, 1000)])
 def test_cubic_flows_fill_a_link_and_share_it(flows: int, queue: int) -> None:
     link = LinkParameters(rate_bps=10**8, latency_ns=100_000, queue_bytes=queue * FRAME, framing_bytes=0)
@@ -104,3 +120,20 @@ def test_dctcp_fills_a_link_with_a_queue_of_about_what_is_not_marked() -> None:
     assert lost == 0
     assert marked > 0
     assert 30 < np.mean([queue for _, queue in seen[20:]]) < 100
+
+
+@pytest.mark.parametrize(
+    ("window", "delay_ms", "threshold"),
+    [(15, 9, 1000), (16, 4, 1000), (16, 9, 16)],
+    ids=["small", "soon", "late"],
+)
+def test_slow_start_ends_once_a_large_window_makes_round_trips_longer(
+    window: int, delay_ms: int, threshold: int
+) -> None:
+    """HyStart++ (RFC 9406): from 16 packets on, when round trips have grown by an eighth of the least one."""
+    flow = np.zeros(1, FLOW)[0]
+    flow["control"], flow["outstanding"], flow["window"] = CUBIC, window, window * PER_PACKET
+    flow["threshold"] = 1000 * PER_PACKET
+    flow["least_rtt_ps"], flow["srtt_ps"] = 40 * MS * 1000, (40 + delay_ms) * MS * 1000
+    grow(np.zeros(1, WORLD)[0], flow, np.int64(1))
+    assert flow["threshold"] == threshold * PER_PACKET
