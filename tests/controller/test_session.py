@@ -59,8 +59,11 @@ def test_a_switch_that_cannot_say_which_program_it_has_is_not_taken_for_an_empty
     code: grpc.StatusCode, error: type[Exception]
 ) -> None:
     """Otherwise the switch would be given a program anew, and its jobs would begin again."""
+    session = session_that_fails(code)
     with pytest.raises(error):
-        session_that_fails(code).pipeline_cookie()
+        session.pipeline_cookie()
+    # Whatever answers at the address later may be a switch that has restarted.
+    assert session.lost == (code is grpc.StatusCode.UNAVAILABLE)
 
 
 def test_a_session_is_over_once_another_controller_was_primary(tmp_path: Path) -> None:
