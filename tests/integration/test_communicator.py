@@ -391,7 +391,7 @@ def test_a_switch_killed_and_restarted(link: str) -> None:
             reasons = {
                 "udp": "connection refused",
                 "memory": "taken back the memory",
-                "program": "lent its program",
+                "program": "taken back the memory",
             }
             assert reasons[link] in str(error)
         for error in on_all(workers, lambda worker: worker.barrier()):

@@ -246,7 +246,7 @@ class ScriptedStreams:
             rank=0,
             world_size=1,
             addresses=[ip],
-            slots=jobs_pb2.Slots(count=512),
+            slots=jobs_pb2.Slots(count=2048),
             if_full=jobs_pb2.QUEUE,
             packets=VERSION,
         )

@@ -1,10 +1,7 @@
 """Integrations of frameworks that are not installed, and ranks whose environment is incomplete."""
 
 import importlib
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -24,24 +21,6 @@ def test_a_missing_framework_is_named_with_its_pip_install(
     monkeypatch.delitem(sys.modules, f"netsum.{module}", raising=False)
     with pytest.raises(ModuleNotFoundError, match=f"netsum.{module} needs .*pip install .*{package}"):
         importlib.import_module(f"netsum.{module}")
-
-
-def test_the_command_that_builds_the_library_for_mpi_programs_names_mpi4py_in_one_sentence(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "mpi4py.py").write_text("raise ModuleNotFoundError(name='mpi4py')\n")
-    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
-    done = subprocess.run(
-        [sys.executable, "-m", "netsum.mpi.preload", "--build"],
-        env={**os.environ, "PYTHONPATH": path},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert done.stderr.startswith("netsum.mpi needs mpi4py: pip install mpi4py")
 
 
 def test_a_process_without_the_variables_is_alone_and_one_with_some_of_them_is_told(

@@ -360,7 +360,7 @@ def test_allreduce_through_a_controller(netsum: Netsum) -> None:
     outcome = document(netsum("allreduce", *options, "--slots", "2%", "--json"))
     assert outcome.keys() == {"correct", "job", "workers", "hosts", "slots", "lanes", "results", "switch"}
     assert (outcome["correct"], outcome["job"], outcome["workers"]) == (True, "sums", 2)
-    assert (sorted(outcome["hosts"]), outcome["slots"], outcome["lanes"]) == (["worker0", "worker1"], 16, 64)
+    assert (sorted(outcome["hosts"]), outcome["slots"], outcome["lanes"]) == (["worker0", "worker1"], 64, 64)
     assert [(row["dtype"], row["bytes"]) for row in outcome["results"]] == [
         ("float32", 4),
         ("float32", 40 << 10),

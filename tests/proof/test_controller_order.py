@@ -124,7 +124,11 @@ STORIES = [
     [
         (fake_network(), STORIES, {}),
         (fake_leaf_spine((2, 2)), [test_store_faults.a_job_is_on_a_tree], {}),
-        (fake_network(), [test_store_faults.jobs_share_slots], {"share": "fair", "slots": 1024}),
+        (
+            fake_network(),
+            [test_store_faults.jobs_share_slots],
+            {"share": "fair", "slots": test_store_faults.SLOTS},
+        ),
     ],
     ids=["one switch", "tree", "shares"],
 )

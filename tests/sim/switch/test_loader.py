@@ -117,7 +117,7 @@ def test_a_program_for_the_target_l2_switch_is_refused(minimal: dict[str, Any], 
     forward = [field("standard_metadata", "egress_port"), hexstr(1)]
     document = _as_p4c_bm(minimal)
     for action in document["actions"]:
-        action["primitives"] = [{"op": "modify_field", "parameters": forward}]
+        action["primitives"] = [{"op": "assign", "parameters": forward}]
     refusal = _refusal(write(document, tmp_path / "p.json"))
     assert "a port chosen by standard_metadata.egress_port" in str(refusal)
     forward[0] = field("standard_metadata", "egress_spec")
