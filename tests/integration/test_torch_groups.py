@@ -59,7 +59,7 @@ def _queued(rank: int, world: int) -> None:
 
 def test_a_group_that_gets_no_slots_reduces_through_gloo_and_says_so() -> None:
     with (
-        local_service("--slots", "512") as (address, _),
+        local_service("--slots", "2048") as (address, _),
         Ranks(2, {"NETSUM_CONTROLLER": address}) as two,
     ):
         written = two.run(_without_slots)

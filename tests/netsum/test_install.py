@@ -154,7 +154,7 @@ def test_the_source_distribution_has_all_sources(wheel: Path, tmp_path: Path) ->
         assert {name.partition("/")[2] for name in archive.getnames()} == names
     assert contents(_wheel_of(again, tmp_path)) == contents(wheel)
     assert {
-        *("Makefile", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/cli.md", "netsum/bench/engine.py"),
+        *("Makefile", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/cli.md", "netsum/bench/allreduce.py"),
         *("p4/v1model/netsum.p4", "p4/spec/protocol.toml", "p4/build.py", "tests/netsum/test_install.py"),
         *("examples/numpy_allreduce.py", "tests/sim/explore/programs/switchml.p4"),
     } <= names
