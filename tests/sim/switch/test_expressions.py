@@ -155,3 +155,16 @@ def test_division_and_multiplication(width: int, tmp_path: Path) -> None:
         # Division by zero, which BMv2 leaves undefined, gives zero.
         quotient, rest = divmod(a, b) if b else (0, 0)
         assert out == _pack([(quotient, width), (rest, width), (a * b, width)])
+
+
+@pytest.mark.parametrize("name", ["|", "^"])
+def test_a_negative_value_joined_with_an_unsigned_one_stays_negative(name: str, tmp_path: Path) -> None:
+    joined = op(name, field("i", "signed"), field("i", "unsigned"))
+    is_negative = op("b2d", None, op("<", joined, hexstr(0)))
+    primitive = {"op": "assign", "parameters": [field("o", "negative"), is_negative]}
+    inputs = [["signed", 8, True], ["unsigned", 8, False]]
+    program = write(document(inputs, [["negative", 8, False]], [primitive]), tmp_path / "p.json")
+    switch = Switch(load_program(program))
+    for signed, unsigned in ((0x80, 0x01), (0xFF, 0x80), (0x7F, 0xFF)):
+        ((_, out),) = switch.inject(Packets.of([(0, bytes([signed, unsigned]))]), 0)
+        assert out[0] == (signed >= 0x80)
