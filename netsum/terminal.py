@@ -207,11 +207,19 @@ class ProgressRows:
 
 
 def print_table(
-    as_json: bool, document: Any, headings: Sequence[str], rows: Iterable[Sequence[str]], *, key: int = 1
+    as_json: bool,
+    entries: Iterable[Any],
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    key: int = 1,
 ) -> None:
-    """Print a document as JSON, or its rows for people; `headings` and `key` as `ProgressRows` takes them."""
+    """Print a list as JSON, or its rows for people; `headings` and `key` as `ProgressRows` takes them.
+
+    Only one of `entries` and `rows` is read.
+    """
     if as_json:
-        print_json(document)
+        print_json(list(entries))
         return
     table = ProgressRows(*headings, key=key)
     for row in rows:

@@ -42,7 +42,7 @@ def list_compressors(
         )
         for row in rows
     ]
-    print_table(as_json, list(map(vars, rows)), [*headings, "~when to choose it", "~?source"], cells)
+    print_table(as_json, map(vars, rows), [*headings, "~when to choose it", "~?source"], cells)
 
 
 @compression_app.command("memories", epilog=epilog("netsum compression memories  # what there is"))

@@ -133,7 +133,7 @@ def list_jobs(
         names = (view.name, job_state(view), f"{there} of {view.world_size}", view.switch)
         rows.append((*names, *counts, waited, view.reason))
     headings = ("~job", "state", ">workers", "switch", ">slots", ">lanes", ">?restarts", ">?moves")
-    print_table(as_json, list(map(as_dict, views)), (*headings, ">?waited s", "~reason"), rows)
+    print_table(as_json, map(as_dict, views), (*headings, ">?waited s", "~reason"), rows)
     share, jain = ("", 0.0) if as_json else client.share()
     if share:
         echo(f"slots are shared ({share}): Jain's index {jain:.3f}")
@@ -234,7 +234,7 @@ def events(client: "OperatorClient", name: str = JOB, as_json: bool = json_optio
 
     found = client.job_events(name)
     headings = ("time", "of", "event", "state", "~reason")
-    print_table(as_json, list(map(as_dict, found)), headings, map(event_cells, found), key=3)
+    print_table(as_json, map(as_dict, found), headings, map(event_cells, found), key=3)
 
 
 def _print_job(view: "JobView", as_json: bool) -> None:

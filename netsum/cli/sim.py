@@ -177,7 +177,7 @@ def sim_compare(
         for each in compared
     ]
     headings = ("", "job", ">A, us", ">B, us", ">B / A", "")
-    print_table(as_json, [each.as_dict() for each in compared], headings, rows)
+    print_table(as_json, (each.as_dict() for each in compared), headings, rows)
 
 
 def _open(chosen: Chosen) -> tuple[Experiment, ResultStore]:

@@ -27,4 +27,4 @@ def list_strategies(as_json: bool = json_option()) -> None:
     ]
     names = ("name", "summary", "use", "cost", "options", "source")
     headings = ("strategy", "~what it does", "~when to choose it", "~sent a step", "~?options", "~?source")
-    print_table(as_json, [dict(zip(names, each, strict=True)) for each in facts], headings, facts)
+    print_table(as_json, (dict(zip(names, each, strict=True)) for each in facts), headings, facts)

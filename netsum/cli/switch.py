@@ -82,7 +82,7 @@ def list_switches(client: "OperatorClient", as_json: bool = json_option()) -> No
         names = (view.name, switch_state(view), view.ip, str(view.lanes), free, str(len(view.jobs)))
         rows.append((*names, view.reason, view.address))
     headings = ("switch", "state", "address", ">lanes", ">free slots", ">jobs", "~reason", "?P4Runtime")
-    print_table(as_json, [as_dict(view) for view in views], headings, rows)
+    print_table(as_json, map(as_dict, views), headings, rows)
 
 
 @switch_app.command(
