@@ -6,7 +6,6 @@ operation and type; all else is MPI's. Sums of floats are correctly rounded, unl
 
 import atexit
 import os
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,10 +28,9 @@ try:
     from mpi4py import MPI
     from mpi4py.util import dtlib
 except ModuleNotFoundError as missing:
-    lacking = f"netsum.mpi needs mpi4py: {install_command('mpi4py')}"
-    if sys.argv[:1] == ["-m"]:  # Python looks for a module of this package that it is to run.
-        sys.exit(lacking)
-    raise ModuleNotFoundError(lacking, name="mpi4py") from missing
+    raise ModuleNotFoundError(
+        f"netsum.mpi needs mpi4py: {install_command('mpi4py')}", name="mpi4py"
+    ) from missing
 
 Array = npt.NDArray[Any]
 
