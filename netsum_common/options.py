@@ -100,6 +100,16 @@ class Option:
             return tuple(map(self._read, given or ()))
         return given if given is None else self._read(given)
 
+    def check_range(self, value: Any) -> None:
+        """Raise OptionError if a number is outside the declared range, or none at all (NaN)."""
+        least, most = self.declared.within
+        if isinstance(value, int | float) and not (
+            (least is None or least <= value) and (most is None or value <= most)
+        ):
+            bounds = ("at least", least), ("at most", most)
+            words = " and ".join(f"{what} {bound:,}" for what, bound in bounds if bound is not None)
+            raise OptionError(f"{self.label}: expected a number of {words}, not {value}")
+
     def _read(self, given: Any) -> Any:
         if get_origin(self.kind) is Literal:
             given = next((each for each in get_args(self.kind) if str(each) == str(given)), given)
@@ -124,7 +134,8 @@ def options_of(kind: type) -> list[Option]:
 def parse(kind: type[Options], arguments: Sequence[str] | None, prog: str, description: str) -> Options:
     """Read the command line of a process; None reads that of this one.
 
-    A wrong type ends the process with status 2, as argparse does; raises OptionError if a value cannot be read.
+    A wrong type ends the process with status 2, as argparse does. Raises OptionError if a value cannot be read, or is out of
+    its range.
     """
     parser = argparse.ArgumentParser(
         prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -152,4 +163,9 @@ def parse(kind: type[Options], arguments: Sequence[str] | None, prog: str, descr
 
 
 def _taken(one: Option, given: Any) -> Any:
-    return given if given is one.default else one.value_of(given)
+    if given is one.default:
+        return given
+    value = one.value_of(given)
+    for each in value if one.repeated else (value,):
+        one.check_range(each)
+    return value

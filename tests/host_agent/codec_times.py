@@ -31,6 +31,7 @@ from host_agent.protocol.passes import Pass
 from host_agent.wire.constants import OP_MAX, OP_SUM
 from host_agent.wire.header import HEADER_WORDS
 from netsum.bench.machine import machine_and_date
+from netsum.cli.exits import reported_errors
 from netsum.options import lanes_option, runs_option
 from netsum_common.options import parse
 
@@ -192,4 +193,5 @@ def run(options: HostOptions) -> None:
 
 
 if __name__ == "__main__":
-    run(parse(HostOptions, None, "python -m tests.host_agent.codec_times", HostOptions.__doc__ or ""))
+    with reported_errors():
+        run(parse(HostOptions, None, "python -m tests.host_agent.codec_times", HostOptions.__doc__ or ""))

@@ -1,12 +1,9 @@
 """Packets/s of the switches: ``python -m tests.veth --lanes 256``."""
 
-import sys
-
-from host_agent.errors import NetsumError
+from netsum.cli.exits import reported_errors
 from netsum_common.options import parse
 from tests.veth.comparison import VethOptions, run
 
-try:
-    run(parse(VethOptions, None, "python -m tests.veth", VethOptions.__doc__ or ""))
-except NetsumError as fault:
-    sys.exit(f"tests.veth: {fault}")
+if __name__ == "__main__":
+    with reported_errors():
+        run(parse(VethOptions, None, "python -m tests.veth", VethOptions.__doc__ or ""))

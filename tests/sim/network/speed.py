@@ -20,6 +20,7 @@ from host_agent.collectives import AllReduceRequest, Collective
 from host_agent.schedule import Outcome
 from host_agent.wire import Admission
 from netsum.bench.machine import machine_and_date
+from netsum.cli.exits import reported_errors
 from netsum.option_values import whole_numbers
 from netsum.options import runs_option
 from netsum.programs import compiled_program
@@ -34,7 +35,7 @@ from sim.network.worker import Worker
 from topologies.generated import leaf_spine, star
 
 LANES = 256
-SLOTS = 32  # Chunks under way: 32 jobs share a switch's 1,024 slots.
+SLOTS = 32  # Chunks of a job under way.
 CHUNKS_AT_ONCE = 1024  # Chunks of an all-reduce: 1 MiB.
 MOST_WORKERS = 32
 MOST_PORTS = 480
@@ -118,4 +119,5 @@ def run(options: SpeedOptions) -> None:
 
 
 if __name__ == "__main__":
-    run(parse(SpeedOptions, None, "python -m tests.sim.network.speed", SpeedOptions.__doc__ or ""))
+    with reported_errors():
+        run(parse(SpeedOptions, None, "python -m tests.sim.network.speed", SpeedOptions.__doc__ or ""))
