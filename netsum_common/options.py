@@ -106,9 +106,11 @@ class Option:
         if isinstance(value, int | float) and not (
             (least is None or least <= value) and (most is None or value <= most)
         ):
-            bounds = ("at least", least), ("at most", most)
-            words = " and ".join(f"{what} {bound:,}" for what, bound in bounds if bound is not None)
-            raise OptionError(f"{self.label}: expected a number of {words}, not {value}")
+            if least is not None and most is not None:
+                expected = f"between {least:,} and {most:,}"
+            else:
+                expected = f"of at least {least:,}" if most is None else f"of at most {most:,}"
+            raise OptionError(f"{self.label}: expected a number {expected}, not {value}")
 
     def _read(self, given: Any) -> Any:
         if get_origin(self.kind) is Literal:

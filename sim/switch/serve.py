@@ -20,7 +20,7 @@ from google.protobuf import text_format
 
 from netsum_common.logs import VARIABLE, configure_logs, recorded
 from netsum_common.loopback import is_loopback
-from netsum_common.options import options_of, parse
+from netsum_common.options import OptionError, options_of, parse
 from netsum_common.p4rt import p4runtime_pb2
 from netsum_common.switch_options import UDP_PORT, ServeError, ServeOptionError, ServeOptions
 from sim.switch.bpf.pins import Pins
@@ -210,7 +210,7 @@ def check(options: ServeOptions) -> None:
 
 
 def _check_values(options: ServeOptions) -> None:
-    """Refuse numbers out of range, and options that would have no effect."""
+    """Refuse options that would have no effect; their ranges were checked when they were read."""
     at_interfaces, in_kernel = bool(options.interface), options.engine == "xdp"
     if in_kernel and not at_interfaces:
         raise ServeOptionError("XDP runs at network interfaces: give each port as --interface PORT@NAME")
@@ -228,11 +228,6 @@ def _check_values(options: ServeOptions) -> None:
         applies, where = works.get(each.name, (True, ""))
         if value != each.default and not applies:
             raise ServeOptionError(f"{each.flag} works only {where}")
-        least, most = each.declared.within
-        if None not in (value, least, most) and not least <= value <= most:
-            raise ServeOptionError(
-                f"{each.flag}: expected a number between {least:,} and {most:,}, not {value}"
-            )
 
 
 def _tls(options: ServeOptions) -> TlsFiles:
@@ -314,10 +309,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure_logs(os.environ.get(VARIABLE, "text"))
     try:
         run(parse(ServeOptions, arguments, "python -m sim.switch.serve", "Run an embedded switch."))
-    except ServeError as error:
+    except (ServeError, OptionError) as error:
         if not recorded(str(error), logging.ERROR):
             print(f"sim.switch: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ServeOptionError) else 1
+        return 2 if isinstance(error, ServeOptionError | OptionError) else 1
     return 0
 
 

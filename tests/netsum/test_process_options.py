@@ -20,8 +20,8 @@ class Numbers:
     ("given", "said"),
     [
         (["--runs", "0"], "--runs: expected a number of at least 1, not 0"),
-        (["--share", "1.5"], "--share: expected a number of at least 0.0 and at most 1.0, not 1.5"),
-        (["--share", "nan"], "--share: expected a number of at least 0.0 and at most 1.0, not nan"),
+        (["--share", "1.5"], "--share: expected a number between 0.0 and 1.0, not 1.5"),
+        (["--share", "nan"], "--share: expected a number between 0.0 and 1.0, not nan"),
         (["--limit", "9.5"], "--limit: expected a number of at most 9.0, not 9.5"),
     ],
 )
