@@ -5,9 +5,8 @@ from typing import Final
 from host_agent.wire.constants import HEADER_BYTES, LANE_BYTES
 
 _ETHERNET_BYTES: Final = 14
-FRAME_HEADERS_BYTES: Final = (
-    _ETHERNET_BYTES + 20 + 8
-)  # Ethernet, IPv4 and UDP headers in front of a datagram.
+FRAME_HEADERS_BYTES: Final = _ETHERNET_BYTES + 20 + 8
+"""Bytes of the Ethernet, IPv4 and UDP headers in front of a datagram."""
 
 
 def frame_bytes(lanes: int) -> int:

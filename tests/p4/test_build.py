@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from host_agent.wire.constants import POOL_SLOTS
+from netsum_common.lent_program import MOST_SLOTS
+from netsum_common.targets import Capabilities
+
 ROOT = Path(__file__).resolve().parents[2]
 P4INFOS = [
     *sorted((ROOT / "p4" / "build").glob("*.p4info.txtpb")),
@@ -128,3 +132,8 @@ def test_build_names_no_folder_of_the_builder(program: Path) -> None:
     text = program.read_text()
     assert "source_info" not in text
     assert json.loads(text)["program"] == "p4/v1model/netsum.p4"
+
+
+def test_a_job_and_a_program_without_a_description_have_the_slots_of_a_software_switch() -> None:
+    """`netsum_common` may not import the constants that are generated for the host agent."""
+    assert POOL_SLOTS == MOST_SLOTS == Capabilities().slots
