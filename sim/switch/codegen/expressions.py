@@ -94,10 +94,7 @@ class Expressions(Ranges):
             pointer, slot = self.field_place(expr)
             return resize(b, self.read_slot(pointer, slot), width, slot.signed)
         if op in ("+", "-", "*", "|", "^"):
-            left = self.low(args[0], width)
-            if len(args) == 1:
-                return b.neg(left)
-            right = self.low(args[1], width)
+            left, right = self.low(args[0], width), self.low(args[1], width)
             return {"+": b.add, "-": b.sub, "*": b.mul, "|": b.or_, "^": b.xor}[op](left, right)
         if op == "&":
             lo, hi = self.range(expr)

@@ -76,8 +76,6 @@ class Ranges(Places):
         if op == "+":
             return lo + low2, hi + high2
         if op == "-":
-            if len(args) == 1:
-                return -hi, -lo
             return lo - high2, hi - low2
         if op == "*":
             corners = [lo * low2, lo * high2, hi * low2, hi * high2]
