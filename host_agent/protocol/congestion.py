@@ -8,7 +8,8 @@ chunks back, may have more. So the windows that do not limit the job do not matt
 Rounds take about a round trip. The least time in a round, compared with the least ever, says how much of the window is in queues.
 
 Alone, or beside jobs like itself, a worker keeps `QUEUE_PACKETS` in the queue, by the rule of FAST TCP (Wei, Jin, Low, Hegde:
-"FAST TCP", IEEE/ACM Transactions on Networking 14(6), 2006), and what the jitter of a host keeps under way besides. Losses do
+"FAST TCP", IEEE/ACM Transactions on Networking 14(6), 2006), and what the jitter of a host keeps under way besides. All workers
+of a large job may meet in one queue, and keep `JOB_QUEUE_PACKETS` there together. Losses do
 not count before a twelfth is lost, the queue is twice as long as it should be, or it makes round trips twice as long though the
 window is small: a lossy link loses less, and an overflowing queue more. When first windows overflow a queue, as where many
 workers meet, what has arrived of them counts as the congested window.
@@ -16,7 +17,9 @@ workers meet, what has arrived of them counts as the congested window.
 Beside flows that fill the queue that share would be too small. So now and then a worker takes a quarter of its window back for
 some round trips (Copa, Arun and Balakrishnan, NSDI 2018; Nimbus, Goyal et al., SIGCOMM 2022). If the round trip falls by as
 much, the queue is its own. If it hardly falls, others fill it, and the worker competes as CUBIC does (RFC 9438): the window grows
-until a loss or marks, and shrinks to 70 %. Marks shrink it in both cases, as in DCTCP (RFC 8257).
+until a loss or marks, and shrinks to 70 %. Marks shrink it in both cases, as in DCTCP (RFC 8257), by half of their share of a
+round's RESULTs. A window that marks shrink grows by a segment in each round that it fills, marked or not, as in the model of
+DCTCP (Alizadeh, Javanmard, Prabhakar: "Analysis of DCTCP", SIGMETRICS 2011, equation 1): DCTCP's flows beside it do so too.
 """
 
 from typing import Final
@@ -31,7 +34,9 @@ from netsum_common.compiled import Integer, Record, compiled, compiled_inline
 FIRST_BYTES: Final = 70_000
 """The first window: arrays of 64 KiB begin as if there were none."""
 LEAST_PACKETS: Final = 2
-QUEUE_PACKETS: Final = 16  # How many a worker keeps in the queue.
+QUEUE_PACKETS: Final = 16  # How many a worker keeps in the queue,
+JOB_QUEUE_PACKETS: Final = 128  # and how many all of a job together,
+LEAST_QUEUE_PACKETS: Final = 4  # but each at least this number.
 LOST_SHARE: Final = 12  # More than 1/n lost is congestion,
 LEAST_LOST: Final = 6  # if it is at least this number,
 COUNTED: Final = 64  # counted over at least this number of RESULTs, from the round of the first on.
@@ -47,7 +52,7 @@ _ONE: Final = 1024
 _MS: Final = 1_000_000
 _MOST: Final = 1 << 40
 _LONG_AGO: Final = -(1 << 60)
-_SEGMENT: Final = 1514  # CUBIC grows by segments of that length.
+_SEGMENT: Final = 1514  # CUBIC and DCTCP grow by segments of that length.
 
 
 @compiled
@@ -178,7 +183,8 @@ def _target(core: Record) -> Integer:
     jitter = np.int64(0)
     if core.round_samples > 0:
         jitter = core.window_bytes * core.jitter_ns // max(core.round_least_ns, np.int64(1))
-    return QUEUE_PACKETS * frame_bytes(core, True) + jitter
+    packets = min(np.int64(QUEUE_PACKETS), JOB_QUEUE_PACKETS // core.num_workers)
+    return max(packets, np.int64(LEAST_QUEUE_PACKETS)) * frame_bytes(core, True) + jitter
 
 
 @compiled
@@ -200,7 +206,8 @@ def _end_round(core: Record, now_ns: Integer) -> None:
         if core.trial_rounds > 0:
             _go_on_with_trial(core)
         elif core.round_marked > 0:
-            _shrink(core, core.window_bytes - core.window_bytes * core.marked_share // (2 * _ONE), now_ns)
+            fall = core.window_bytes * core.marked_share // (2 * _ONE)
+            _shrink(core, core.window_bytes - fall + core.round_full * _SEGMENT, now_ns)
         else:
             _adapt(core, now_ns)
             _consider_trial(core)
@@ -237,9 +244,12 @@ def _linear(core: Record) -> Integer:
 
     CUBIC has 0.53 segments beside Reno (RFC 9438, section 4.3). But a job's packets pass queues both ways, and a loss in either
     shrinks the window: with twice the losses, about twice the growth gives the same rate. Small windows grow by less, as many
-    workers may meet on a link; but beside others, all of a job together by at least a segment.
+    workers may meet on a link. Beside others a worker grows by a segment in a tree, whose links carry one packet of a chunk, else
+    all workers of the job together do. Marks keep a queue short however many meet: each window grows by a segment.
     """
     least = min(np.int64(_SEGMENT), core.window_bytes // 16)
+    if core.marked_share > 0 or (core.competes != 0 and core.levels > 1):
+        return np.int64(_SEGMENT)
     return least if core.competes == 0 else max(least, _SEGMENT // core.num_workers)
 
 

@@ -20,6 +20,8 @@ GRANULARITY_NS: Final = 1_000_000  # G of RFC 6298; kGranularity of RFC 9002.
 MIN_PTO_NS: Final = 10_000_000
 """Least probe timeout before a PROBE has been timed: an operating system may leave a worker waiting for some
 milliseconds."""
+WINDOW_PTO_NS: Final = 2_000_000
+"""The same with a congestion window, if RESULTs have come: all others of a first window that was too large may be lost."""
 INITIAL_RTO_NS: Final = 30_000_000
 MAX_RTO_NS: Final = 1_000_000_000
 EXPIRIES_BEFORE_DEADLINE: Final = 16
@@ -82,7 +84,9 @@ def take_result_time(core: Record, ns: int) -> None:
 @compiled_inline
 def pto_after_ns(core: Record, waited_ns: Integer) -> Integer:
     """Return the probe timeout, in ns, given how long no chunk has been answered."""
-    least_ns = MIN_PTO_NS if core.measured == 0 else np.int64(0)
+    least_ns = np.int64(0)
+    if core.measured == 0:
+        least_ns = WINDOW_PTO_NS if core.congestion != 0 and core.srtt_ns != 0 else MIN_PTO_NS
     return min(max(core.rto_ns, least_ns, waited_ns // WAITED_SHARE), core.max_rto_ns)
 
 

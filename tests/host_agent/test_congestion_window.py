@@ -13,6 +13,7 @@ from host_agent.wire.lengths import frame_bytes
 from tests.host_agent.bench_core import MS, BenchCore, result, status
 
 PACKET = frame_bytes(64)
+SEGMENT_BYTES = 1514
 BASE_NS = MS
 PACKET_NS = MS // 20
 
@@ -20,8 +21,11 @@ PACKET_NS = MS // 20
 class Bottleneck:
     """A queue between a core and its switch, which the core has alone, or in which others keep `foreign_ns` of packets."""
 
-    def __init__(self, slots: int = 1024, completer: int | None = None, marks: int = 0) -> None:
-        self.bench = BenchCore(workers=2, slots=slots)
+    def __init__(
+        self, slots: int = 1024, completer: int | None = None, marks: int = 0, workers: int = 2
+    ) -> None:
+        self.workers = workers
+        self.bench = BenchCore(workers=workers, slots=slots)
         self.bench.state["congestion"] = 1
         self.completer = self.bench.core.admission.rank if completer is None else completer
         self.foreign_ns = 0
@@ -45,7 +49,7 @@ class Bottleneck:
                     self._free_ns = max(self._free_ns, now_ns) + PACKET_NS
                 self._under_way.append((self._free_ns + BASE_NS, sent))
             self.bench.now_ns, sent = self._under_way.popleft()
-            self.bench.receive(result(sent, workers=2, completer=self.completer, flags=self.flags))
+            self.bench.receive(result(sent, workers=self.workers, completer=self.completer, flags=self.flags))
             yield max(self._free_ns - self.bench.now_ns, 0) // PACKET_NS
 
 
@@ -219,3 +223,46 @@ def test_marks_make_the_window_smaller() -> None:
     path = Bottleneck(marks=1)
     list(path.run(5000))
     assert path.window < FIRST_BYTES // 4
+
+
+def test_marked_or_not_a_window_that_is_full_grows_by_a_segment_in_a_round() -> None:
+    """As the flows of DCTCP's model do, so that the shares of both are equal."""
+    path = Bottleneck(marks=1)
+    list(path.run(20_000))
+    state = path.bench.state
+    assert state["marked_share"] > 900, "all RESULTs have marks"
+    # Where all are marked, half of the window goes in each round, and a segment comes.
+    assert 2 * SEGMENT_BYTES - 2 * PACKET <= path.window <= 2 * SEGMENT_BYTES + PACKET
+    path.flags = FLAG_LANES
+    grown = [path.window]
+    for _ in path.run(100):
+        if path.window != grown[-1]:
+            grown.append(path.window)
+    steps = [after - before for before, after in pairwise(grown)]
+    assert steps[1:4] == [SEGMENT_BYTES] * 3
+
+
+@pytest.mark.parametrize(("levels", "step"), [(1, 1514 // 2), (2, 1514)])
+def test_beside_others_a_small_window_grows_by_a_segment_in_a_tree_where_workers_do_not_meet(
+    levels: int, step: int
+) -> None:
+    path = Bottleneck()
+    list(path.run(1000))
+    state = path.bench.state
+    state["levels"], state["competes"] = levels, 1
+    state["window_bytes"] = state["threshold_bytes"] = 10 * PACKET
+    state["largest_bytes"], state["largest_ns"] = 10 * PACKET, path.bench.now_ns
+    state["trial_rounds"], state["trial_wait"] = 0, 1000
+    grown = [path.window]
+    for _ in path.run(100):
+        if path.window != grown[-1]:
+            grown.append(path.window)
+    assert [after - before for before, after in pairwise(grown[:4])] == [step] * 3
+
+
+@pytest.mark.parametrize(("workers", "packets"), [(2, 16), (8, 16), (16, 8), (32, 4)])
+def test_workers_of_a_large_job_keep_fewer_packets_each_in_a_queue(workers: int, packets: int) -> None:
+    path = Bottleneck(workers=workers)
+    path.bench.state["trial_wait"] = 1 << 30
+    queues = list(path.run(20_000))[10_000:]
+    assert packets - 2 <= sum(queues) / len(queues) <= packets + 3

@@ -9,6 +9,7 @@ from host_agent.protocol.timeout import (
     INITIAL_RTO_NS,
     MIN_PTO_NS,
     REPEATS_AT_ONCE,
+    WINDOW_PTO_NS,
     loss_delay_ns,
     probe_again_after_ns,
     pto_after_ns,
@@ -45,6 +46,19 @@ def test_silence_is_borne_for_what_an_operating_system_takes_to_wake_a_worker() 
     assert pto_after_ns(core, 0) == MIN_PTO_NS > probe_again_after_ns(core, 0)
     take_probe_time(core, 50_000)
     assert pto_after_ns(core, 0) == core["rto_ns"] < MIN_PTO_NS, "what a PROBE takes includes that"
+
+
+def test_with_a_congestion_window_the_first_silence_after_results_is_short() -> None:
+    """All others of a first window that was too large may be lost."""
+    core = BenchCore().state
+    core["congestion"] = 1
+    assert pto_after_ns(core, 0) >= MIN_PTO_NS, "nothing is known of the path"
+    take_sample(core, 50_000)
+    for _ in range(200):
+        take_sample(core, 50_000)
+    assert pto_after_ns(core, 0) == WINDOW_PTO_NS < MIN_PTO_NS
+    take_probe_time(core, 50_000)
+    assert pto_after_ns(core, 0) == core["rto_ns"] < WINDOW_PTO_NS
 
 
 def test_the_ceiling() -> None:

@@ -179,8 +179,8 @@ ROWS: dict[str, Callable[[], str]] = {
         f"100 Mbit/s, queue of {queue:,}: 256 slots beside {flows} {control.upper()}": partial(
             tcp_shares, queue, flows, control
         )
-        for control, counts in (("cubic", (1,)), ("dctcp", (1, 4)))
-        for flows in counts
+        for control in ("cubic", "dctcp")
+        for flows in (1, 4)
         for queue in (60, 200, 1000)
     },
 }
