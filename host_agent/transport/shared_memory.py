@@ -259,7 +259,12 @@ class LocalLink(InPlaceLink):
             self._connection = None
 
 
-WAYS: Final = {"auto": ("memory",), "program": ("program", "memory"), "memory": ("memory",), "udp": ()}
+WAYS: Final = {
+    "auto": ("program", "memory"),
+    "program": ("program", "memory"),
+    "memory": ("memory",),
+    "udp": (),
+}
 """The kinds of shared memory to try, by value of NETSUM_LINK."""
 
 
