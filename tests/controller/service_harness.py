@@ -154,6 +154,12 @@ class Bench:
         assert self._service is not None
         return self._service.service.registry
 
+    @property
+    def streams(self) -> int:
+        """How many workers are connected."""
+        assert self._service is not None
+        return self._service.service.workers.streams
+
     def stop(self) -> None:
         if self._service is not None:
             self._service.stop()

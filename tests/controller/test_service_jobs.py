@@ -72,7 +72,9 @@ def test_lines_of_the_log_name_job_worker_and_switch(
 
 
 def test_workers_join_and_the_last_one_to_leave_ends_the_job(bench: Bench) -> None:
+    until(lambda: bench.streams == 0)
     members = bench.join_all("job", 3)
+    assert bench.streams == 3
     (held,) = bench.switch.jobs.values()
     for rank, member in enumerate(members):
         assert member.admission == held.admissions[rank]

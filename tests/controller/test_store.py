@@ -244,6 +244,20 @@ async def restored(path: Path) -> None:
         scheduler.close()
 
 
+@pytest.mark.parametrize("column", ["job_id", "lanes"])
+def test_a_running_job_has_a_number_and_lanes(column: str, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    with JobStore(path) as store:
+        store.mark_switch("s1", 5)
+        store.save(
+            record("job", running=True, job_id=1, slot_base=64, slot_count=8, epoch=5, token=6, lanes=64)
+        )
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute(f"UPDATE job SET {column} = 0")
+    with pytest.raises(JobStoreError, match=f"has a value that no controller writes .*{column}.* 0"):
+        asyncio.run(restored(path))
+
+
 def test_the_event_log_is_kept_to_its_size(tmp_path: Path) -> None:
     for _ in range(3):
         with JobStore(tmp_path / "state") as store:

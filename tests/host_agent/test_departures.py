@@ -49,6 +49,35 @@ def test_a_core_with_nothing_under_way_has_no_timer() -> None:
     assert bench.core.next_timer_ns() == NEVER
 
 
+def test_the_oldest_chunk_in_flight_is_behind_those_that_have_results() -> None:
+    bench = BenchCore(slots=4)
+    bench.begin(64 * 8)
+    sent = bench.send()
+    bench.receive(result(sent[1]))
+    assert bench.state["oldest_chunk"] == 0
+    bench.receive(result(sent[0]))
+    assert bench.state["oldest_chunk"] == 2
+    bench.receive(*(result(each) for each in sent[2:]))
+    assert bench.state["oldest_chunk"] == bench.state["next_chunk"] == 4
+    bench.send()
+    bench.wait(10**15)
+    bench.send()
+    assert bench.state["failure_chunk"] == 4, "the deadline's error names the chunk that is missing"
+
+
+def test_what_was_asked_about_a_chunk_does_not_delay_the_next_one_in_its_slot() -> None:
+    bench = BenchCore(slots=1)
+    bench.begin(64 * 2)
+    (sent,) = bench.send()
+    for _ in range(20):
+        bench.now_ns = bench.core.next_timer_ns()
+        bench.send()
+    assert bench.core.records[1][0]["unanswered"] > 8
+    bench.receive(result(sent))
+    bench.send()
+    assert bench.core.records[1][0]["unanswered"] == 0
+
+
 def test_the_result_of_a_chunk_releases_the_one_that_takes_its_slot() -> None:
     bench = BenchCore(slots=4)
     work = bench.begin(64 * 8)
