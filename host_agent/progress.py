@@ -186,7 +186,6 @@ class Progress:
         atexit.unregister(self.close)
 
     def _run(self) -> None:
-        self._link.driver = threading.get_native_id()
         while True:
             with self._changed:
                 while self.state is not LifecycleState.CLOSED and (

@@ -20,12 +20,9 @@ from typing import Final, NamedTuple
 
 from netsum_common.errors import NetsumError
 
-UP_HEAD, UP_TAIL, DOWN_HEAD, DOWN_TAIL, SWITCH_SLEEPS, WORKER_SLEEPS, SWITCH_PROCESSOR = range(
-    0, 7 * 128, 128
-)
+UP_HEAD, UP_TAIL, DOWN_HEAD, DOWN_TAIL, SWITCH_SLEEPS, WORKER_SLEEPS = range(0, 6 * 128, 128)
 """Offsets of these 32-bit words, each in cache lines of its own. A side that sleeps says so in two of them, and is woken by
-its eventfd; the other side takes the word back to 0. The last one is 1 + the processor that workers leave to the switch in long
-passes, as there is not one for each of them; else 0."""
+its eventfd; the other side takes the word back to 0."""
 FOR_DATAGRAMS, FOR_ROOM = 1, 2  # Reasons for a side to sleep.
 
 MOST_ROWS: Final = 4096

@@ -101,11 +101,6 @@ class WorkerCore:
         return int(self.state["passes_begun"][0] - self.state["passes_done"][0])
 
     @property
-    def chunks_begun(self) -> int:
-        """How many chunks the pass has that was begun last; 0 if none is under way."""
-        return int(self._under_way[-1].record["chunks"][0]) if self._under_way else 0
-
-    @property
     def has_room(self) -> bool:
         """Whether another pass can be begun."""
         return self.passes_under_way < PASS_RING

@@ -84,7 +84,7 @@ def take_result_time(core: Record, ns: int) -> None:
 @compiled_inline
 def pto_after_ns(core: Record, waited_ns: Integer) -> Integer:
     """Return the probe timeout, in ns, given how long no chunk has been answered."""
-    least_ns = np.int64(0)
+    least_ns: Integer = np.int64(0)
     if core.measured == 0:
         least_ns = WINDOW_PTO_NS if core.congestion != 0 and core.srtt_ns != 0 else MIN_PTO_NS
     return min(max(core.rto_ns, least_ns, waited_ns // WAITED_SHARE), core.max_rto_ns)

@@ -23,7 +23,6 @@ class Link(OfOneProcess):
 
     def __init__(self, core: WorkerCore) -> None:
         self._core = core
-        self.driver = 0  # Native id of the thread that does nothing but drive it; 0: the caller's threads do.
         self._wake: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         super().__init__()

@@ -4,7 +4,6 @@ import contextlib
 import mmap
 import os
 import socket
-import threading
 from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +24,6 @@ from netsum_common.rings import (
     DOWN_TAIL,
     FOR_DATAGRAMS,
     FOR_ROOM,
-    SWITCH_PROCESSOR,
     SWITCH_SLEEPS,
     UP_HEAD,
     UP_TAIL,
@@ -43,8 +41,6 @@ LEAST_ROWS: Final = 128
 ATTACH_TIMEOUT_S: Final = 5.0
 SPIN_NS: Final = 20_000
 """How long a worker looks for datagrams before it sleeps, where the job's workers and the switch have a processor each."""
-LONG_PASS: Final = 4096
-"""Chunks from which on a pass costs more in compiled code than around it in Python, which is welcome on any processor."""
 _LINE_BYTES: Final = 64
 
 RINGS: Final = np.dtype(
@@ -186,9 +182,6 @@ class LocalLink(InPlaceLink):
     def __init__(self, core: WorkerCore, bind: Bind, ways: Collection[str]) -> None:
         self._ways = ways
         self._connection: socket.socket | None = None
-        self._switch_processor = np.zeros(1, np.uint32)
-        self._processors = os.sched_getaffinity(0)
-        self._avoided = 0  # As SWITCH_PROCESSOR: the one that the driver leaves to the switch.
         super().__init__(core, bind)
 
     @property
@@ -200,15 +193,6 @@ class LocalLink(InPlaceLink):
     def kind(self) -> str:
         """The way that datagrams take; see `Link.kind`."""
         return "memory" if self._connection is not None else super().kind
-
-    def exchange(self, seconds: float) -> int:
-        """Send and receive, long passes not on the processor that is left to the switch; see `Link.exchange`."""
-        kept = int(self._switch_processor[0]) if self._core.chunks_begun >= LONG_PASS else 0
-        if kept != self._avoided and threading.get_native_id() == self.driver:
-            self._avoided = kept
-            with contextlib.suppress(OSError):  # All processors may be forbidden by now.
-                os.sched_setaffinity(0, self._processors - {kept - 1})
-        return super().exchange(seconds)
 
     def trouble(self) -> str:
         """Return the error that the system reported about the path to the switch; empty if none."""
@@ -240,8 +224,7 @@ class LocalLink(InPlaceLink):
             return
         self._grant = grant
         memory = mmap.mmap(grant.memory, shape.total)
-        self._switch_processor = np.frombuffer(memory, np.uint32, 1, SWITCH_PROCESSOR)
-        has_processor = admission.num_workers < len(self._processors)
+        has_processor = admission.num_workers < len(os.sched_getaffinity(0))
         self.ends = rings_over(memory, shape, self._wake, SPIN_NS if has_processor else 0)
         self.ends.rings["bell"] = grant.switch_bell
         self.ends.poll_fds["fd"] = [grant.worker_bell, self._wake_fd, self._connection.fileno()]
@@ -253,7 +236,6 @@ class LocalLink(InPlaceLink):
                 with contextlib.suppress(OSError):  # The switch was first.
                     self._connection.shutdown(socket.SHUT_RDWR)
             self.ends = self._udp
-            self._switch_processor = np.zeros(1, np.uint32)
             self._connection.close()
             self._grant.close()
             self._connection = None

@@ -21,11 +21,9 @@ import pytest
 
 from host_agent.communicator import Communicator
 from host_agent.errors import MissingWorkersError, SwitchSilentError
-from host_agent.transport.shared_memory import LONG_PASS
 from host_agent.wire import Admission
 from netsum_common.rings import (
     DOWN_TAIL,
-    SWITCH_PROCESSOR,
     SWITCH_SLEEPS,
     UP_HEAD,
     UP_TAIL,
@@ -273,43 +271,6 @@ def test_its_memory_cannot_be_cut_short(switch: LoopbackSwitch) -> None:
             os.ftruncate(grant.memory, 0)
         with pytest.raises(PermissionError):
             os.ftruncate(grant.memory, 1 << 30)
-
-
-def test_a_crowded_machine_has_a_processor_for_the_switch_alone(switch: LoopbackSwitch) -> None:
-    """With no more processors than workers, long passes of a communicator's own thread leave one to the switch."""
-    processors = os.sched_getaffinity(0)
-    if len(processors) == 1:
-        pytest.skip("there is one processor")
-    kept = max(processors)
-    job = switch.start_job()
-    with ExitStack() as attached:
-        memories = [
-            attached.enter_context(nonsense(job[0][0].switch, job[0][1][0]))[2]
-            for _ in range(len(processors))
-        ]
-        words = [np.frombuffer(memory, np.uint32, 1, SWITCH_PROCESSOR) for memory in memories]
-        assert eventually(lambda: all(word[0] == kept + 1 for word in words))
-        communicators = [
-            attached.enter_context(Communicator(each, bind=address, timeout_s=DEADLINE_S))
-            for each, address in job
-        ]
-
-        def allowed(communicator: Communicator, elements: int) -> set[int]:
-            seen: list[set[int]] = []
-            future = communicator.allreduce_async(np.zeros(elements, np.int32), sparse="never")
-            future.add_done_callback(lambda _: seen.append(os.sched_getaffinity(0)))
-            future.result(DEADLINE_S)
-            assert eventually(lambda: bool(seen))
-            return seen[0]
-
-        on_all(communicators, lambda each: allowed(each, 10))  # From here on each has a thread.
-        for each in on_all(communicators, lambda each: allowed(each, 64 * LONG_PASS)):
-            assert each == processors - {kept}
-        for each in on_all(communicators, lambda each: allowed(each, 10)):
-            assert each == processors
-    assert os.sched_getaffinity(0) == processors
-    with nonsense(job[0][0].switch, job[0][1][0]) as (_, _, memory):
-        assert eventually(lambda: int.from_bytes(memory[SWITCH_PROCESSOR:][:4], "little") == 0)
 
 
 @pytest.mark.parametrize("lanes", [64, 256, 1024])

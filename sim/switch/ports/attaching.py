@@ -7,7 +7,6 @@ import os
 import select
 import selectors
 import socket
-import struct
 import threading
 import time
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ import numpy as np
 
 from netsum_common.lent_program import READY, WITHDRAWN, LendingRequest, lending_requested
 from netsum_common.rings import (
-    SWITCH_PROCESSOR,
     Grant,
     answer,
     is_trusted,
@@ -258,17 +256,10 @@ class Attachments:
         self._freed.set()
 
     def _share_processors(self) -> None:
-        """Let the switch spin while workers are attached, and workers leave it a processor if there is not one for each.
-
-        The scheduler leaves a worker beside the switch, which is then late for all workers, and another processor idle.
-        """
-        attached = [at for at in self._connections.values() if at is not None]
-        processors = os.sched_getaffinity(0)
-        crowded = len(attached) >= len(processors) > 1
-        # The workers are on that processor too while they send little.
+        """Let the switch spin while workers are attached, after larger batches if there is not a processor for each."""
+        attached = sum(at is not None for at in self._connections.values())
+        crowded = attached >= len(os.sched_getaffinity(0)) > 1
         self.spin_ns[:] = SPIN_NS if attached else 0, SHARE if crowded else 0
-        for at in attached:
-            struct.pack_into("=I", self._held[at][1], SWITCH_PROCESSOR, max(processors) + 1 if crowded else 0)
 
 
 def _bind(listener: socket.socket, name: str) -> None:
