@@ -5,8 +5,10 @@ import pytest
 from tests.dataplane.dataplane import bmv2, xdp
 from tests.veth.by_hand import adding_ns, compiler
 from tests.veth.comparison import BMV2, BY_HAND, EMBEDDED, XDP, measure
+from topologies.namespaces import missing_for_namespaces
 
-pytestmark = [pytest.mark.root, pytest.mark.skipif(xdp.why_not() is not None, reason=str(xdp.why_not()))]
+lacking = missing_for_namespaces() or xdp.why_not()
+pytestmark = [pytest.mark.root, pytest.mark.skipif(lacking is not None, reason=str(lacking))]
 
 
 @pytest.mark.parametrize("lanes", [64, 256])
