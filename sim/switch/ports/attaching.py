@@ -194,7 +194,7 @@ class Attachments:
         self._poller.register(grant.switch_bell, select.EPOLLIN | select.EPOLLET)
         self.used[0] = max(self.used[0], free + 1)
         ring["state"] = ATTACHED
-        self._share_processors()
+        self._set_spinning()
         os.eventfd_write(grant.switch_bell, 1)  # A switch that sleeps has not said so in this memory.
         try:
             answer(connection, grant)
@@ -235,7 +235,7 @@ class Attachments:
             self._lender.leave(*self._borrowers.pop(connection))
         if at is not None:
             self.rings[at]["state"] = LEFT
-            self._share_processors()
+            self._set_spinning()
 
     def _drop(self, at: int) -> bool:
         """End the connection of rings that failed, which the thread then closes; returns whether there is one."""
@@ -255,7 +255,7 @@ class Attachments:
         self.rings[at]["state"] = FREE
         self._freed.set()
 
-    def _share_processors(self) -> None:
+    def _set_spinning(self) -> None:
         """Let the switch spin while workers are attached, after larger batches if there is not a processor for each."""
         attached = sum(at is not None for at in self._connections.values())
         crowded = attached >= len(os.sched_getaffinity(0)) > 1
